@@ -1,0 +1,56 @@
+//! The sans-I/O core of Countermand: it decides, once and for every language, how a request, its
+//! response and its cancellation settle.
+//!
+//! Bytes of one message and a timestamp go in, a verdict comes out. What lives here: request ids
+//! and generations, the token tree, the inbound tables, and the verdicts. What does not: clocks,
+//! sockets, threads, framing, processes (those are `countermand-runtime`) and anything about a
+//! language (those are the bindings).
+//!
+//! ```
+//! use countermand_core::{Config, Connection, Received, Sent, Time};
+//!
+//! let connection = Connection::new(Config::default());
+//! let call = br#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"slow"}}"#;
+//! let Received::Deliver { request: Some(request), .. } = connection.receive(call, Time(0)) else { panic!() };
+//! let token = connection.token(request.generation).unwrap();
+//! assert!(connection.start(request.generation));
+//!
+//! let cancel = br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#;
+//! assert!(matches!(connection.receive(cancel, Time(1)), Received::Cancelled { .. }));
+//! assert!(token.cancelled());
+//!
+//! let answer = br#"{"jsonrpc":"2.0","id":7,"result":{}}"#;
+//! assert!(matches!(connection.send(answer, Time(2)), Sent::Swallow(_)));
+//! ```
+#![forbid(unsafe_code)]
+
+mod cause;
+mod config;
+mod connection;
+mod envelope;
+mod held;
+mod id;
+mod inbound;
+mod outgoing;
+mod rewrite;
+mod stats;
+mod tasks;
+mod time;
+mod token;
+mod tree;
+mod verdict;
+mod words;
+
+pub use cause::Cause;
+pub use config::{AliasPolicy, Config, EarlyCancel, IdMatch, Limits, WireKind};
+pub use connection::Connection;
+pub use envelope::{Envelope, Kind, parse};
+pub use id::{Id, IdRef};
+pub use stats::{Latency, Stats};
+pub use time::Time;
+pub use token::{Token, Wait, Watch};
+pub use verdict::{
+    BatchPart, Era, Finish, Generation, IgnoreReason, Inbound, Received, RejectReason, Sent,
+    Silence, SwallowReason,
+};
+pub use words::{PAGE_WORDS, Page};

@@ -1,0 +1,184 @@
+//! What the connection says about messages that our side wants to send.
+
+use crate::connection::{Connection, State};
+use crate::envelope::{self, Body, Envelope, Kind, string};
+use crate::id::IdRef;
+use crate::inbound::Phase;
+use crate::rewrite::splice;
+use crate::tasks::terminal;
+use crate::{Generation, Sent, SwallowReason, Time};
+
+impl Connection {
+    /// Takes one message that our side wants to send, and decides whether it is written.
+    ///
+    /// A response leaves the table here, under the lock: from now on a cancel for it is late. What
+    /// is for a cancelled request is swallowed. What has nothing to do with requests of the peer
+    /// is written as it is.
+    pub fn send(&self, frame: &[u8], now: Time) -> Sent {
+        let text = String::from_utf8_lossy(frame);
+        let text = text.as_ref();
+        // All reading is done before the lock is taken: a huge frame must not hold up a cancel.
+        if text.trim_ascii_start().starts_with('[')
+            && let Some(elements) = envelope::elements(text)
+        {
+            let messages: Vec<_> = elements.into_iter().map(Message::parse).collect();
+            return self.open_state(|state| send_batch(state, &messages, now));
+        }
+        let message = Message::parse(text);
+        self.open_state(|state| send_one(state, &message, now))
+    }
+
+    fn open_state(&self, decide: impl FnOnce(&mut State) -> Sent) -> Sent {
+        let mut state = self.shared.state.lock();
+        if state.closed.is_some() {
+            return state.swallow(SwallowReason::Closed);
+        }
+        decide(&mut state)
+    }
+}
+
+/// One outgoing message, read as far as the decision needs it.
+struct Message<'a> {
+    text: &'a str,
+    envelope: Option<Envelope<'a>>,
+    params: Body<'a>,
+}
+
+impl<'a> Message<'a> {
+    fn parse(text: &'a str) -> Self {
+        let envelope = envelope::parse(text);
+        let notification = envelope.as_ref().filter(|envelope| envelope.kind == Kind::Notification);
+        let params = notification.map(Envelope::params).unwrap_or_default();
+        Self { text, envelope, params }
+    }
+}
+
+/// A batch is written with the elements that may be written; with none it is swallowed.
+fn send_batch(state: &mut State, messages: &[Message<'_>], now: Time) -> Sent {
+    let mut written = Vec::new();
+    let mut swallowed = None;
+    for message in messages {
+        match send_one(state, message, now) {
+            Sent::Write => written.push(message.text.as_bytes().to_vec()),
+            Sent::Rewrite(rewritten) => written.push(rewritten),
+            Sent::Swallow(reason) => swallowed = Some(reason),
+        }
+    }
+    match swallowed {
+        Some(reason) if written.is_empty() => Sent::Swallow(reason),
+        _ => Sent::Rewrite([b"[".as_slice(), &written.join(&b','), b"]"].concat()),
+    }
+}
+
+fn send_one(state: &mut State, message: &Message<'_>, now: Time) -> Sent {
+    let Some(envelope) = &message.envelope else { return Sent::Write };
+    match (envelope.kind, &*envelope.method) {
+        (Kind::Response, _) => respond(state, message.text, envelope, now),
+        (Kind::Notification, b"notifications/progress") => {
+            progress(state, message.text, &message.params)
+        }
+        (Kind::Notification, b"notifications/tasks/status") => {
+            end_task(state, &message.params);
+            Sent::Write
+        }
+        _ => Sent::Write,
+    }
+}
+
+fn respond(state: &mut State, text: &str, envelope: &Envelope<'_>, now: Time) -> Sent {
+    // An error with the id null, or one that could not be tracked, answers nothing in the table.
+    let (Some(raw_id), Some(id)) = (envelope.raw_id, envelope.id()) else { return Sent::Write };
+    match state.answer(&id, Some(envelope), now) {
+        Ok(None) => Sent::Write,
+        Ok(Some(peers_id)) => Sent::Rewrite(splice(text, &mut [(raw_id, &peers_id)])),
+        Err(SwallowReason::NoSuchRequest) if state.untracked > 0 => {
+            state.untracked -= 1;
+            Sent::Write
+        }
+        Err(reason) => state.swallow(reason),
+    }
+}
+
+fn progress(state: &mut State, text: &str, params: &Body<'_>) -> Sent {
+    let Some((raw, token)) = params.progress.and_then(|raw| Some((raw, IdRef::parse(raw)?))) else {
+        return Sent::Write;
+    };
+    match state.table.by_progress(&token) {
+        Some(entry) if !entry.live() => state.swallow(SwallowReason::CancelledProgress),
+        Some(entry) => match entry.raw_progress() {
+            Some(peers) => Sent::Rewrite(splice(text, &mut [(raw, peers)])),
+            None => Sent::Write,
+        },
+        // Not of a request in the table: of a task, perhaps, whose progress outlives its request.
+        None => Sent::Write,
+    }
+}
+
+/// A task that has ended needs no token.
+fn end_task(state: &mut State, body: &Body<'_>) {
+    let status = body.status.and_then(string);
+    let id = body.task_id.and_then(string);
+    if let (Some(status), Some(id)) = (status, id)
+        && terminal(&status)
+    {
+        let token = state.tasks.remove(&id);
+        state.let_go(token);
+    }
+}
+
+impl State {
+    /// The decision: an answer for this id, as the SDK behind us knows it, is written, and with
+    /// which spelling of the id where it had another; or it is swallowed.
+    pub(crate) fn answer(
+        &mut self,
+        id: &IdRef<'_>,
+        envelope: Option<&Envelope<'_>>,
+        now: Time,
+    ) -> Result<Option<Box<str>>, SwallowReason> {
+        let entry = self.table.by_inner(id).ok_or(SwallowReason::NoSuchRequest)?;
+        let generation = entry.generation;
+        if !entry.live() {
+            self.swallow_answer(generation, now);
+            return Err(SwallowReason::CancelledAnswer);
+        }
+        let Some(entry) = self.table.remove(generation) else {
+            return Err(SwallowReason::NoSuchRequest);
+        };
+        self.stats.answered += 1;
+        let mut token = entry.token;
+        let keeps_tasks = entry.task || self.tasks.len() > 0;
+        if let Some(envelope) = envelope.filter(|_| entry.initialize || keeps_tasks) {
+            let result = envelope.result();
+            if entry.initialize {
+                let version = result.version.and_then(string);
+                self.version = version.map(|version| String::from_utf8_lossy(&version).into());
+            }
+            let handle = result.task.and(result.task_id).filter(|_| entry.task).and_then(string);
+            match (handle, token) {
+                // The request is answered; its token lives on as the task's.
+                (Some(task), Some(slot)) => token = self.tasks.insert(&task, slot),
+                _ => end_task(self, &result),
+            }
+        }
+        self.let_go(token);
+        Ok(entry.raw_id().map(Into::into))
+    }
+
+    fn swallow_answer(&mut self, generation: Generation, now: Time) {
+        let Some(entry) = self.table.get_mut(generation) else { return };
+        if let Some(cancelled) = &mut entry.cancelled {
+            cancelled.swallowed = true;
+        }
+        // Answered without a start: the SDK refused it before any handler, and none will run.
+        if entry.phase == Phase::Waiting {
+            self.exit(generation, now);
+        } else {
+            self.table.retire(generation, now);
+        }
+    }
+
+    fn swallow(&mut self, reason: SwallowReason) -> Sent {
+        self.stats.count_swallowed(reason);
+        Sent::Swallow(reason)
+    }
+}
