@@ -293,6 +293,13 @@ impl Connection {
         }
     }
 
+    /// A frame was longer than the transport takes, and was skipped: the reply that says so.
+    pub fn too_long(&self, max: usize) -> Vec<u8> {
+        self.shared.state.lock().stats.rejected += 1;
+        let message = format!("Invalid Request: frame longer than {max} bytes (max_frame)");
+        error_reply("null", rewrite::INVALID_REQUEST, &message)
+    }
+
     /// The handler of this request is about to start. False if it must not: the request was
     /// cancelled, or is not in the table.
     pub fn start(&self, generation: Generation, now: Time) -> bool {

@@ -101,6 +101,15 @@ impl Id {
         }
     }
 
+    /// It as JSON text. Lone surrogates, which Rust's strings cannot hold, come out as U+FFFD.
+    pub fn to_json(&self) -> String {
+        match self {
+            Self::Int(value) => value.to_string(),
+            Self::Big(text) => text.to_string(),
+            Self::Str(text) => serde_json::Value::from(String::from_utf8_lossy(text)).to_string(),
+        }
+    }
+
     /// The borrowed form.
     pub fn as_ref(&self) -> IdRef<'_> {
         match self {

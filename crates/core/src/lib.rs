@@ -13,7 +13,7 @@
 //! let call = br#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"slow"}}"#;
 //! let Received::Deliver { request: Some(request), .. } = connection.receive(call, Time(0)) else { panic!() };
 //! let token = connection.token(request.generation).unwrap();
-//! assert!(connection.start(request.generation));
+//! assert!(connection.start(request.generation, Time(0)));
 //!
 //! let cancel = br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#;
 //! assert!(matches!(connection.receive(cancel, Time(1)), Received::Cancelled { .. }));

@@ -155,3 +155,59 @@ pub enum SwallowReason {
     /// The connection is closed.
     Closed,
 }
+
+impl IgnoreReason {
+    /// The stable code by which bindings, logs and metrics know it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::LateCancel => "late_cancel",
+            Self::UnknownCancel => "unknown_cancel",
+            Self::MalformedCancel => "malformed_cancel",
+            Self::RepeatedCancel => "repeated_cancel",
+            Self::InitializeCancel => "initialize_cancel",
+            Self::HeldCancel => "held_cancel",
+            Self::CancelledEarly => "cancelled_early",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+impl RejectReason {
+    /// The stable code by which bindings, logs and metrics know it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::DuplicateId => "duplicate_id",
+            Self::TooManyInFlight => "too_many_in_flight",
+            Self::IdTooLong => "id_too_long",
+            Self::Batch => "batch",
+            Self::CancelledEarly => "cancelled_early",
+        }
+    }
+}
+
+impl SwallowReason {
+    /// The stable code by which bindings, logs and metrics know it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::CancelledAnswer => "cancelled_answer",
+            Self::CancelledProgress => "cancelled_progress",
+            Self::NoSuchRequest => "no_such_request",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+impl Finish {
+    /// The stable code by which bindings, logs and metrics know it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Owed => "owed",
+            Self::Silent => "silent",
+            Self::Unknown => "unknown",
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! [`Wire`]: a connection on a pair of descriptors, as a language sees it.
+
+use std::io::{PipeWriter, Write};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use countermand_core::{Cause, Connection, Generation, Sent, Time};
+use parking_lot::{Mutex, RwLock};
+
+use crate::exit::ExitWatch;
+use crate::inbox::{Event, Inbox};
+use crate::outbox::Outbox;
+use crate::reader::Reader;
+use crate::signals::Signals;
+use crate::{WireConfig, WireError, stdio};
+
+/// One connection over a pipe pair, with its reader and its writer thread. Clones share it.
+#[derive(Clone)]
+pub struct Wire {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) connection: Connection,
+    pub(crate) config: WireConfig,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) exit: ExitWatch,
+    /// Held shared from a decision until its frame is queued, and exclusively to end the
+    /// connection: what was decided before the end is in the queue by then.
+    deciding: RwLock<()>,
+    epoch: Instant,
+    control: Mutex<Control>,
+}
+
+struct Control {
+    nudge: PipeWriter,
+    nudged: bool,
+    /// The reader stopped reading for want of room.
+    paused: bool,
+    closing: Option<Cause>,
+}
+
+/// What became of a message that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is queued and will be written whole.
+    Written,
+    /// The core decided that it must not be written.
+    Swallowed,
+}
+
+impl Wire {
+    /// Opens a wire on the process's stdin and stdout. From then on fd 0 reads as empty and what
+    /// is written to fd 1, by whatever means, goes to stderr.
+    ///
+    /// `wake` is called, from any thread, when events wait that the language has not been told
+    /// of; not again before it has [drained](Self::drain) them.
+    ///
+    /// # Errors
+    /// [`WireError::AlreadyTaken`] for a second wire in one process; [`WireError::Io`] where a
+    /// descriptor is closed or a thread cannot be started.
+    pub fn stdio(
+        config: WireConfig,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, WireError> {
+        let (read, write) = stdio::take()?;
+        Self::from_fds(read, write, config, wake)
+    }
+
+    /// As [`stdio`](Self::stdio), on descriptors of the caller's.
+    ///
+    /// # Errors
+    /// [`WireError::Io`] where a pipe or a thread cannot be made.
+    pub fn from_fds(
+        read: OwnedFd,
+        write: OwnedFd,
+        config: WireConfig,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, WireError> {
+        let signals = config.handle_signals.then(Signals::register).transpose()?;
+        let (nudge_reader, nudge) = std::io::pipe()?;
+        let inner = Arc::new(Inner {
+            connection: Connection::new(config.connection.clone()),
+            inbox: Inbox::new(wake),
+            outbox: Outbox::new(config.max_queued),
+            exit: ExitWatch::default(),
+            deciding: RwLock::new(()),
+            epoch: Instant::now(),
+            control: Mutex::new(Control { nudge, nudged: false, paused: false, closing: None }),
+            config,
+        });
+        let reader = Reader { inner: inner.clone(), fd: read, nudge: nudge_reader, signals };
+        let writer = inner.clone();
+        std::thread::Builder::new()
+            .name("countermand-write".into())
+            .spawn(move || writer.write(&write))?;
+        std::thread::Builder::new()
+            .name("countermand-read".into())
+            .spawn(move || reader.run())?;
+        Ok(Self { inner })
+    }
+
+    /// The decision point behind this wire.
+    pub fn connection(&self) -> &Connection {
+        &self.inner.connection
+    }
+
+    /// The time, as this wire tells it to its connection.
+    pub fn now(&self) -> Time {
+        self.inner.now()
+    }
+
+    /// Moves up to `max` waiting events to `out`, in order. True if more wait: the language will
+    /// not be woken for those.
+    pub fn drain(&self, max: usize, out: &mut Vec<Event>) -> bool {
+        let more = self.inner.inbox.drain(max, out);
+        self.inner.make_room();
+        more
+    }
+
+    /// Sends one message, if the core lets it pass. Never blocks.
+    ///
+    /// # Errors
+    /// [`WireError::Closed`] once the peer is gone.
+    pub fn send(&self, frame: &[u8]) -> Result<Outcome, WireError> {
+        self.send_batch([frame]).map(|outcomes| outcomes[0])
+    }
+
+    /// Sends messages in order, each decided for itself; the writer is woken once.
+    ///
+    /// # Errors
+    /// [`WireError::Closed`] once the peer is gone.
+    pub fn send_batch<'a>(
+        &self,
+        frames: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<Vec<Outcome>, WireError> {
+        let now = self.inner.now();
+        let _deciding = self.inner.deciding.read();
+        let mut outcomes = Vec::new();
+        let mut written = Vec::new();
+        for frame in frames {
+            let frame = match self.inner.connection.send(frame, now) {
+                Sent::Write => with_room(frame),
+                Sent::Rewrite(frame) => frame,
+                _ => {
+                    outcomes.push(Outcome::Swallowed);
+                    continue;
+                }
+            };
+            outcomes.push(Outcome::Written);
+            written.push(frame);
+        }
+        if written.is_empty() || self.inner.outbox.push(written) {
+            Ok(outcomes)
+        } else {
+            Err(WireError::Closed)
+        }
+    }
+
+    /// Whether the peer reads more slowly than we write: wait for [`Event::Writable`].
+    pub fn congested(&self) -> bool {
+        self.inner.outbox.congested()
+    }
+
+    /// Ends the connection from our side: everything trips with `cause`, what was decided before
+    /// is still written.
+    pub fn close(&self, cause: Cause) {
+        self.inner.request_close(cause);
+    }
+
+    /// Waits until everything queued is written, at most `timeout`; false if that came first.
+    pub fn flush(&self, timeout: Duration) -> bool {
+        self.inner.outbox.flush(timeout)
+    }
+
+    /// The process goes on after the connection: it will not be ended.
+    pub fn detach_exit(&self) {
+        self.inner.exit.call_off();
+    }
+
+    /// A waker that turns a token's trip into [`Event::Woken`] with this key.
+    pub fn notify(&self, key: u64) -> Waker {
+        self.inner.inbox.waker(key)
+    }
+}
+
+fn with_room(frame: &[u8]) -> Vec<u8> {
+    let mut copy = Vec::with_capacity(frame.len() + 1);
+    copy.extend_from_slice(frame);
+    copy
+}
+
+impl Inner {
+    pub(crate) fn now(&self) -> Time {
+        Time(u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn closing(&self) -> Option<Cause> {
+        self.control.lock().closing
+    }
+
+    pub(crate) fn nudged(&self) {
+        self.control.lock().nudged = false;
+    }
+
+    /// Whether the reader may read on: neither queue is too full. The queue toward the peer only
+    /// counts at twice its bound, which the language respects and our own replies do not.
+    pub(crate) fn willing(&self) -> bool {
+        let willing = || {
+            self.inbox.bytes() < self.config.max_queued
+                && self.outbox.bytes() / 2 <= self.config.max_queued
+        };
+        if willing() {
+            return true;
+        }
+        // Said before the second look: who makes room in between sees it and nudges.
+        self.control.lock().paused = true;
+        willing()
+    }
+
+    /// Closes the connection once every frame that was decided is queued; returns what it cancelled.
+    pub(crate) fn close_connection(&self, cause: Cause) -> Vec<Generation> {
+        let _ended = self.deciding.write();
+        let cancelled = self.connection.close(cause, self.now());
+        self.outbox.close();
+        cancelled
+    }
+
+    fn make_room(&self) {
+        let mut control = self.control.lock();
+        if std::mem::take(&mut control.paused) {
+            control.nudge();
+        }
+    }
+
+    fn request_close(&self, cause: Cause) {
+        let mut control = self.control.lock();
+        control.closing.get_or_insert(cause);
+        control.nudge();
+    }
+
+    fn write(&self, fd: &OwnedFd) {
+        let whole = self.outbox.write_all(fd, || {
+            self.make_room();
+            self.inbox.push(Event::Writable);
+            self.inbox.tell();
+        });
+        if !whole {
+            // The peer does not read any more: as far as its requests go, it is gone.
+            self.request_close(Cause::Disconnect);
+        }
+    }
+}
+
+impl Control {
+    fn nudge(&mut self) {
+        if !std::mem::replace(&mut self.nudged, true) {
+            // A reader that is gone needs no nudge.
+            let _ = self.nudge.write_all(b"!");
+        }
+    }
+}
