@@ -387,6 +387,11 @@ impl Connection {
         Some(self.shared.state.lock().table.get(generation)?.inner().clone())
     }
 
+    /// The id of a request as the peer knows it, while the request is in the table.
+    pub fn wire_id(&self, generation: Generation) -> Option<Id> {
+        Some(self.shared.state.lock().table.get(generation)?.wire().clone())
+    }
+
     /// The root of the tree: trips when the connection closes.
     pub fn root(&self) -> Token {
         Token::new(&self.shared, &self.shared.state.lock().tree, ROOT)

@@ -92,6 +92,11 @@ pub(crate) struct Name {
 }
 
 impl Entry {
+    /// The id by which the peer knows it.
+    pub(crate) fn wire(&self) -> &Id {
+        &self.wire
+    }
+
     /// The id by which the SDK behind us knows it.
     pub(crate) fn inner(&self) -> &Id {
         self.alias.as_ref().map_or(&self.wire, |alias| &alias.inner)

@@ -53,7 +53,7 @@ impl Run {
         let name = |key: &str| step[key].as_str().map(str::to_owned);
         if let Some(frame) = frame(step, "receive") {
             let received = self.connection.receive(frame.as_bytes(), self.now);
-            let seen = self.received(&frame, received, &step["as"]);
+            let seen = self.received(&frame, received, &step["as"], expect);
             let mut expect = expect.clone();
             // The reply is only compared where the scenario cares.
             if let (Some(seen), Some(expect)) = (seen.get("reply"), expect.as_object_mut())
@@ -103,6 +103,9 @@ impl Run {
             self.now = self.now.after(Duration::from_millis(by));
             self.connection.handle_timeout(self.now);
         } else if let Some(expected) = step["stats"].as_object() {
+            if expected.contains_key("tokens") {
+                self.tokens.clear();
+            }
             let stats = self.connection.stats();
             for (key, value) in expected {
                 assert_eq!(&counter(&stats, key), value, "{at}: {key}");
@@ -112,7 +115,13 @@ impl Run {
         }
     }
 
-    fn received(&mut self, frame: &str, received: Received, names: &Value) -> Value {
+    fn received(
+        &mut self,
+        frame: &str,
+        received: Received,
+        names: &Value,
+        expect: &Value,
+    ) -> Value {
         match received {
             Received::Deliver { request, rewritten: bytes } => {
                 assert_eq!(request.is_some(), names.is_string(), "tracked if and only if named");
@@ -124,7 +133,7 @@ impl Run {
                 }
                 match bytes {
                     None => json!("deliver"),
-                    Some(bytes) => rewritten("deliver", &bytes, &Value::Null),
+                    Some(bytes) => rewritten("deliver", &bytes, expect),
                 }
             }
             Received::Cancelled { generation, silence } => match silence {
@@ -144,7 +153,7 @@ impl Run {
             Received::Batch(parts) => {
                 let verdicts = parts.into_iter().enumerate().map(|(number, part)| {
                     let frame = String::from_utf8(part.frame).unwrap();
-                    let seen = self.received(&frame, part.verdict, &names[number]);
+                    let seen = self.received(&frame, part.verdict, &names[number], &expect[number]);
                     without_reply(seen)
                 });
                 Value::Array(verdicts.collect())
