@@ -1,27 +1,24 @@
-//! [`Connection`]: the one decision point, and what it says about messages of the peer.
+//! [`Connection`]: the one decision point, and the life of a request in it.
 //!
 //! One lock holds the inbound table, the token tree and the id allocator. Every race between a
-//! request, its answer and its cancel is decided while it is held, here for what is received and
-//! in `outgoing` for what is sent. Wakers are called after it is released.
+//! request, its answer and its cancel is decided while it is held: in `incoming` for what is
+//! received, in `outgoing` for what is sent, here for what handlers do and for the end. Wakers are
+//! called after it is released.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::task::Waker;
 
 use parking_lot::Mutex;
 
-use crate::envelope::{self, Body, Envelope, Kind};
+use crate::entry::{Cancelled, Opening, Phase};
 use crate::held::Held;
 use crate::id::IdRef;
-use crate::inbound::{Alias, Cancelled, Entry, Opening, Phase, Table};
-use crate::rewrite::{self, bounded, error_reply, splice};
+use crate::inbound::Table;
+use crate::rewrite::{self, error_reply};
 use crate::tasks::Tasks;
 use crate::tree::{ROOT, Tree};
 use crate::words::Page;
-use crate::{
-    AliasPolicy, BatchPart, Cause, Config, Era, Finish, Generation, Id, IdMatch, IgnoreReason,
-    Inbound, Limits, Received, RejectReason, Silence, Stats, Time, Token, WireKind,
-};
+use crate::{Cause, Config, Era, Finish, Generation, Id, Inbound, Stats, Time, Token};
 
 /// One ordered channel with one peer, and every decision about it. Clones share it.
 #[derive(Clone)]
@@ -30,10 +27,7 @@ pub struct Connection {
 }
 
 pub(crate) struct Shared {
-    wire: WireKind,
-    id_match: IdMatch,
-    alias: AliasPolicy,
-    limits: Limits,
+    pub(crate) config: Config,
     pub(crate) state: Mutex<State>,
 }
 
@@ -41,10 +35,10 @@ pub(crate) struct State {
     pub(crate) tree: Tree,
     pub(crate) table: Table,
     pub(crate) tasks: Tasks,
-    held: Held,
+    pub(crate) held: Held,
     pub(crate) stats: Stats,
     pub(crate) closed: Option<Cause>,
-    era: Option<Era>,
+    pub(crate) era: Option<Era>,
     /// Negotiated by a handshake that our side has answered.
     pub(crate) version: Option<Box<str>>,
     /// Messages that went to the language without a place in the table, each of which may be
@@ -56,12 +50,11 @@ pub(crate) struct State {
 impl Connection {
     /// A connection with nothing in flight.
     pub fn new(config: Config) -> Self {
-        let Config { wire, id_match, early_cancel, alias, limits } = config;
         let state = State {
             tree: Tree::new(),
-            table: Table::new(&limits),
-            tasks: Tasks::new(limits.max_tasks),
-            held: Held::new(early_cancel),
+            table: Table::new(&config.limits),
+            tasks: Tasks::new(config.limits.max_tasks),
+            held: Held::new(config.early_cancel),
             stats: Stats::default(),
             closed: None,
             era: None,
@@ -70,227 +63,7 @@ impl Connection {
             next_id: 0,
         };
         let state = Mutex::new(state);
-        Self { shared: Arc::new(Shared { wire, id_match, alias, limits, state }) }
-    }
-
-    /// Takes one message of the peer: a frame without its newline.
-    ///
-    /// What cannot be read as JSON is the language's to complain about: it is delivered untouched.
-    /// Bytes that are no UTF-8 are read as U+FFFD, as both SDKs read them.
-    pub fn receive(&self, frame: &[u8], now: Time) -> Received {
-        let text = String::from_utf8_lossy(frame);
-        let text = text.as_ref();
-        if text.trim_ascii_start().starts_with('[')
-            && let Some(elements) = envelope::elements(text)
-        {
-            return self.receive_batch(&elements, now);
-        }
-        self.receive_one(text, now)
-    }
-
-    /// 2025-03-26 has batches ("MUST support receiving"), later versions have none. Before the
-    /// handshake is answered nobody knows, and what is not forbidden is taken.
-    fn receive_batch(&self, elements: &[&str], now: Time) -> Received {
-        let mut state = self.shared.state.lock();
-        let forbidden = state.era == Some(Era::Y2026)
-            || state.version.as_deref().is_some_and(|version| version > "2025-03-26");
-        if forbidden || elements.is_empty() {
-            let reason = RejectReason::Batch;
-            state.stats.count_rejected(reason);
-            let message = "Invalid Request: this protocol version has no batches, and no batch is empty";
-            let reply = error_reply("null", rewrite::INVALID_REQUEST, message);
-            return Received::Reject { reply, reason };
-        }
-        drop(state);
-        let part = |element: &&str| BatchPart {
-            frame: element.as_bytes().to_vec(),
-            verdict: self.receive_one(element, now),
-        };
-        Received::Batch(elements.iter().map(part).collect())
-    }
-
-    fn receive_one(&self, text: &str, now: Time) -> Received {
-        // All reading is done before the lock is taken: a huge frame must not hold up a cancel.
-        let envelope = envelope::parse(text);
-        let params = envelope.as_ref().map(Envelope::params).unwrap_or_default();
-        let mut wake = Vec::new();
-        let received = {
-            let mut state = self.shared.state.lock();
-            if state.closed.is_some() {
-                return Received::Ignored(IgnoreReason::Closed);
-            }
-            match envelope {
-                Some(envelope) if envelope.kind == Kind::Request => {
-                    self.request(&mut state, text, &envelope, &params, now, &mut wake)
-                }
-                Some(envelope) if &*envelope.method == b"notifications/cancelled" => {
-                    self.cancel(&mut state, &params, now, &mut wake)
-                }
-                Some(envelope) if envelope.kind != Kind::Other => as_it_is(),
-                _ => {
-                    state.untracked += 1;
-                    as_it_is()
-                }
-            }
-        };
-        wake.into_iter().for_each(Waker::wake);
-        received
-    }
-
-    fn request(
-        &self,
-        state: &mut State,
-        text: &str,
-        envelope: &Envelope<'_>,
-        params: &Body<'_>,
-        now: Time,
-        wake: &mut Vec<Waker>,
-    ) -> Received {
-        let (Some(raw_id), Some(id)) = (envelope.raw_id, envelope.id()) else {
-            state.untracked += 1;
-            return as_it_is();
-        };
-        let initialize = &*envelope.method == b"initialize";
-        let era = if params.meta_version.is_some() { Era::Y2026 } else { Era::Y2025 };
-        state.era.get_or_insert(era);
-        if raw_id.len() > self.shared.limits.max_id_bytes {
-            let message = format!(
-                "Invalid Request: id longer than {} bytes (max_id_bytes)",
-                self.shared.limits.max_id_bytes
-            );
-            return state.reject("null", rewrite::INVALID_REQUEST, &message, RejectReason::IdTooLong);
-        }
-        if state.held.meet(&id, now) && !initialize {
-            return match self.shared.wire {
-                WireKind::Http2025 => state.reject(
-                    raw_id,
-                    rewrite::REQUEST_CANCELLED,
-                    "Request cancelled",
-                    RejectReason::CancelledEarly,
-                ),
-                WireKind::Stdio | WireKind::Http2026 => state.ignore(IgnoreReason::CancelledEarly),
-            };
-        }
-        let alias = match state.table.by_wire(&id) {
-            Some(first) if first.live() => {
-                let message = "Invalid Request: a request with this id is in flight";
-                let reason = RejectReason::DuplicateId;
-                return state.reject(raw_id, rewrite::INVALID_REQUEST, message, reason);
-            }
-            Some(first) => first.cancelled.as_ref().is_some_and(|cancelled| cancelled.pending()),
-            None => false,
-        };
-        if state.table.full() {
-            let message = format!(
-                "Too many requests in flight: at most {} (max_in_flight)",
-                self.shared.limits.max_in_flight
-            );
-            return state.reject(raw_id, rewrite::OVERLOADED, &message, RejectReason::TooManyInFlight);
-        }
-        // The SDK behind us must not take one name for two requests, nor a name that it garbles.
-        let alias = alias || self.garbled(&id) || state.table.by_inner(&id).is_some();
-        let progress = params
-            .meta_progress
-            .and_then(|raw| Some((raw, IdRef::parse(raw)?)))
-            .filter(|(raw, _)| raw.len() <= self.shared.limits.max_id_bytes);
-        let taken = progress.as_ref().and_then(|(_, token)| state.table.by_progress(token));
-        let progress_alias = taken.is_some_and(|holder| !holder.live());
-
-        let name = (alias || progress_alias).then(|| state.table.fresh_name());
-        let quoted = name.as_ref().map(|name| format!("\"{name}\"")).unwrap_or_default();
-        let mut parts = Vec::new();
-        let id_alias = name.as_ref().filter(|_| alias).map(|name| {
-            parts.push((raw_id, quoted.as_str()));
-            Alias { name: name.clone(), raw: raw_id }
-        });
-        let progress = progress.map(|(raw, token)| {
-            let alias = name.as_ref().filter(|_| progress_alias).map(|name| {
-                parts.push((raw, quoted.as_str()));
-                Alias { name: name.clone(), raw }
-            });
-            (token, alias)
-        });
-        let rewritten = (!parts.is_empty()).then(|| splice(text, &mut parts));
-        state.stats.aliased += u64::from(rewritten.is_some());
-
-        let task = params.task.is_some_and(|task| task.starts_with('{'));
-        let opening = Opening { id: &id, token: 0, initialize, task, alias: id_alias, progress };
-        let request = state.open(opening);
-        if &*envelope.method == b"tasks/cancel" {
-            state.cancel_task(params, wake);
-        }
-        Received::Deliver { request: Some(request), rewritten }
-    }
-
-    fn garbled(&self, id: &IdRef<'_>) -> bool {
-        const MAX_SAFE: u64 = (1 << 53) - 1;
-        let AliasPolicy { beyond_f64, falsy } = self.shared.alias;
-        match id {
-            IdRef::Int(0) => falsy,
-            IdRef::Int(value) => beyond_f64 && value.unsigned_abs() > MAX_SAFE,
-            IdRef::Big(_) => beyond_f64,
-            IdRef::Str(text) => falsy && text.is_empty(),
-        }
-    }
-
-    fn cancel(
-        &self,
-        state: &mut State,
-        params: &Body<'_>,
-        now: Time,
-        wake: &mut Vec<Waker>,
-    ) -> Received {
-        let Some(id) = params.request_id.and_then(IdRef::parse) else {
-            return state.ignore(IgnoreReason::MalformedCancel);
-        };
-        let Some(entry) = self.meant(state, &id) else {
-            return if state.held.hold(&id, now) {
-                state.ignore(IgnoreReason::HeldCancel)
-            } else if state.held.passed(&id) {
-                state.ignore(IgnoreReason::LateCancel)
-            } else {
-                state.ignore(IgnoreReason::UnknownCancel)
-            };
-        };
-        if entry.initialize {
-            return state.ignore(IgnoreReason::InitializeCancel);
-        }
-        if !entry.live() {
-            return state.ignore(IgnoreReason::RepeatedCancel);
-        }
-        let generation = entry.generation;
-        let silence = self.silence(entry, params.request_id.unwrap_or_default());
-        let reason = params.reason.and_then(envelope::string);
-        let reason = reason.map(|reason| match reason {
-            Cow::Borrowed(reason) => String::from_utf8_lossy(reason).into_owned(),
-            Cow::Owned(reason) => String::from_utf8_lossy(&reason).into_owned(),
-        });
-        let max = self.shared.limits.max_reason_bytes;
-        let reason = reason.map(|reason| Arc::from(bounded(&reason, max)));
-        state.cancel(generation, Cause::Peer, reason.as_ref(), now, wake);
-        Received::Cancelled { generation, silence }
-    }
-
-    /// The request that a cancel's id means: by type and value, and where we are lenient by the
-    /// other type if just that fits.
-    fn meant<'s>(&self, state: &'s State, id: &IdRef<'_>) -> Option<&'s Entry> {
-        let strict = state.table.by_wire(id);
-        if strict.is_some() || self.shared.id_match == IdMatch::Strict {
-            return strict;
-        }
-        id.other_type().and_then(|other| state.table.by_wire(&other))
-    }
-
-    fn silence(&self, entry: &Entry, raw_id: &str) -> Silence {
-        match self.shared.wire {
-            WireKind::Stdio => Silence::Nothing,
-            WireKind::Http2026 => Silence::CloseStream,
-            WireKind::Http2025 => {
-                let raw_id = entry.raw_id().unwrap_or(raw_id);
-                let message = "Request cancelled";
-                Silence::Answer(error_reply(raw_id, rewrite::REQUEST_CANCELLED, message))
-            }
-        }
+        Self { shared: Arc::new(Shared { config, state }) }
     }
 
     /// A frame was longer than the transport takes, and was skipped: the reply that says so.
@@ -304,7 +77,9 @@ impl Connection {
     /// cancelled, or is not in the table.
     pub fn start(&self, generation: Generation, now: Time) -> bool {
         let mut state = self.shared.state.lock();
-        let Some(entry) = state.table.get_mut(generation) else { return false };
+        let Some(entry) = state.table.get_mut(generation) else {
+            return false;
+        };
         if entry.live() {
             entry.phase = Phase::Running;
             return true;
@@ -389,7 +164,7 @@ impl Connection {
 
     /// The id of a request as the peer knows it, while the request is in the table.
     pub fn wire_id(&self, generation: Generation) -> Option<Id> {
-        Some(self.shared.state.lock().table.get(generation)?.wire().clone())
+        Some(self.shared.state.lock().table.get(generation)?.wire.clone())
     }
 
     /// The root of the tree: trips when the connection closes.
@@ -438,31 +213,43 @@ impl Connection {
     /// already; `None` where a request with this id is live, or the table is full.
     pub fn register(&self, id: &IdRef<'_>) -> Option<Inbound> {
         let mut state = self.shared.state.lock();
-        if state.closed.is_some() || state.table.full() || state.table.by_wire(id).is_some() {
+        let hash = state.table.hash(id);
+        if state.closed.is_some() || state.table.full() || state.table.by_wire(id, hash).is_some() {
             return None;
         }
-        let opening =
-            Opening { id, token: 0, initialize: false, task: false, alias: None, progress: None };
-        Some(state.open(opening))
+        Some(state.open(&Opening {
+            id,
+            hash,
+            replaces: None,
+            initialize: false,
+            task: false,
+            alias: None,
+            progress: None,
+        }))
     }
 
     /// Answers a request by its id alone: true if its answer is to be written, exactly once.
     pub fn complete(&self, id: &IdRef<'_>, now: Time) -> bool {
-        self.shared.state.lock().answer(id, None, now).is_ok()
+        let mut state = self.shared.state.lock();
+        let answered = state.answer(id, now);
+        if let Ok(request) = &answered {
+            state.let_go(request.token);
+        }
+        answered.is_ok()
     }
 }
 
 impl State {
     /// Puts a request in the table with a token of its own under the root.
-    fn open(&mut self, mut opening: Opening<'_>) -> Inbound {
-        let slot = self.tree.add(ROOT);
-        opening.token = slot;
-        let generation = self.table.insert(opening);
+    #[inline(always)]
+    pub(crate) fn open(&mut self, opening: &Opening<'_>) -> Inbound {
+        let (slot, serial) = self.tree.add(ROOT);
+        let generation = self.table.insert(opening, slot);
         self.stats.requests += 1;
-        Inbound { generation, slot, serial: self.tree.serial(slot) }
+        Inbound { generation, slot, serial }
     }
 
-    fn cancel(
+    pub(crate) fn cancel(
         &mut self,
         generation: Generation,
         cause: Cause,
@@ -470,8 +257,10 @@ impl State {
         now: Time,
         wake: &mut Vec<Waker>,
     ) {
-        let Some(entry) = self.table.get_mut(generation) else { return };
-        entry.cancelled = Some(Cancelled::new(now));
+        let Some(entry) = self.table.get_mut(generation) else {
+            return;
+        };
+        entry.cancelled = Some(Box::new(Cancelled { at: now, swallowed: false, retired_at: None }));
         self.stats.count_cancelled(cause);
         if let Some(token) = entry.token {
             self.tree.trip(token, cause, reason, wake);
@@ -481,16 +270,11 @@ impl State {
         }
     }
 
-    fn cancel_task(&mut self, params: &Body<'_>, wake: &mut Vec<Waker>) {
-        let id = params.task_id.and_then(envelope::string);
-        if let Some(token) = id.and_then(|id| self.tasks.token(&id)) {
-            self.tree.trip(token, Cause::Peer, None, wake);
-        }
-    }
-
     /// The handler of a cancelled request has exited, or will never start.
     pub(crate) fn exit(&mut self, generation: Generation, now: Time) {
-        let Some(entry) = self.table.get_mut(generation) else { return };
+        let Some(entry) = self.table.get_mut(generation) else {
+            return;
+        };
         entry.phase = Phase::Exited;
         let token = entry.token.take();
         if let (Some(cancelled), true) = (&entry.cancelled, token.is_some()) {
@@ -505,18 +289,4 @@ impl State {
             self.tree.detach(token);
         }
     }
-
-    fn ignore(&mut self, reason: IgnoreReason) -> Received {
-        self.stats.count_ignored(reason);
-        Received::Ignored(reason)
-    }
-
-    fn reject(&mut self, raw_id: &str, code: i32, message: &str, reason: RejectReason) -> Received {
-        self.stats.count_rejected(reason);
-        Received::Reject { reply: error_reply(raw_id, code, message), reason }
-    }
-}
-
-fn as_it_is() -> Received {
-    Received::Deliver { request: None, rewritten: None }
 }

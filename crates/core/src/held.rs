@@ -30,7 +30,9 @@ impl Held {
 
     /// Remembers a cancel that met no request. False if it is not to be remembered.
     pub(crate) fn hold(&mut self, id: &IdRef<'_>, now: Time) -> bool {
-        let (Some(policy), &IdRef::Int(value)) = (self.policy, id) else { return false };
+        let (Some(policy), &IdRef::Int(value)) = (self.policy, id) else {
+            return false;
+        };
         if policy.max == 0 || self.passed(id) || self.cancels.iter().any(|(held, _)| *held == value)
         {
             return false;

@@ -5,7 +5,7 @@
 //! What is neither (null, a boolean, a fraction, an array, an object) is not an id.
 
 use std::borrow::Cow;
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hasher};
 
 use serde::Deserializer as _;
 use serde::de::Visitor;
@@ -58,6 +58,15 @@ impl<'a> IdRef<'a> {
         }
     }
 
+    /// Makes `id` this one, in the room that it has if that fits.
+    #[inline(always)]
+    pub(crate) fn write_to(&self, id: &mut Id) {
+        match (self, &mut *id) {
+            (Self::Str(new), Id::Str(old)) if new.len() == old.len() => old.copy_from_slice(new),
+            _ => *id = self.to_id(),
+        }
+    }
+
     /// Whether it is the same id as `id`.
     #[inline]
     pub fn matches(&self, id: &Id) -> bool {
@@ -83,21 +92,36 @@ impl<'a> IdRef<'a> {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn hash_with(&self, hasher: &impl BuildHasher) -> u64 {
         match self {
             Self::Int(value) => hash_int(*value, hasher),
-            Self::Big(text) => hash_bytes(1, text.as_bytes(), hasher),
-            Self::Str(text) => hash_bytes(2, text, hasher),
+            Self::Big(text) => hash_bytes(text.as_bytes(), hasher),
+            Self::Str(text) => hash_bytes(text, hasher),
         }
     }
 }
 
+/// Room for a string id that is kept for the next one: most clients' ids are all of one length.
+const KEPT_ROOM: usize = 64;
+
 impl Id {
+    /// Lets go of its memory, but for what [`IdRef::write_to`] may well use again.
+    #[inline(always)]
+    pub(crate) fn keep_room(&mut self) {
+        if !matches!(self, Self::Int(_))
+            && !matches!(self, Self::Str(text) if text.len() <= KEPT_ROOM)
+        {
+            *self = Self::Int(0);
+        }
+    }
+
+    #[inline(always)]
     pub(crate) fn hash_with(&self, hasher: &impl BuildHasher) -> u64 {
         match self {
             Self::Int(value) => hash_int(*value, hasher),
-            Self::Big(text) => hash_bytes(1, text.as_bytes(), hasher),
-            Self::Str(text) => hash_bytes(2, text, hasher),
+            Self::Big(text) => hash_bytes(text.as_bytes(), hasher),
+            Self::Str(text) => hash_bytes(text, hasher),
         }
     }
 
@@ -124,9 +148,10 @@ fn hash_int(value: i64, hasher: &impl BuildHasher) -> u64 {
     hasher.hash_one(value)
 }
 
-fn hash_bytes(kind: u8, bytes: &[u8], hasher: &impl BuildHasher) -> u64 {
+/// Without a mark of the kind: ids of two kinds may share a hash, since they never compare equal.
+#[inline]
+fn hash_bytes(bytes: &[u8], hasher: &impl BuildHasher) -> u64 {
     let mut state = hasher.build_hasher();
-    kind.hash(&mut state);
     state.write(bytes);
     state.finish()
 }

@@ -1,17 +1,6 @@
 //! The inbound table: every request of the peer that still matters, by wire id, by the id under
 //! which the SDK behind us knows it, by progress token, and by generation.
 //!
-//! The life of an entry:
-//!
-//! ```text
-//! Waiting ─start─▶ Running ─finish─▶ Exited ─answer─▶ (gone)
-//!    └──────────────── answer ─────────────────────▶ (gone)
-//!
-//! cancelled in any of these: answers and progress are swallowed from then on;
-//! once the handler exited the entry is retired, and goes when it is old, crowded out, or its
-//! answer was swallowed and no progress token keeps it.
-//! ```
-//!
 //! The table says what is there; who won is decided in `connection` and `outgoing`.
 
 use std::collections::VecDeque;
@@ -20,9 +9,9 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use slab::Slab;
 
-use crate::id::{Id, IdRef};
+use crate::entry::{Alias, Entry, Gone, Met, Name, Opening, Phase};
+use crate::id::IdRef;
 use crate::tree::small;
 use crate::{Generation, Limits, Time};
 
@@ -34,117 +23,11 @@ const HALF: usize = 1 << (PLACE_BITS - 1);
 /// Marks the position of an entry in the id index that stands under its alias.
 const BY_ALIAS: u32 = 1 << 31;
 
-/// How far the handler is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// Read, and perhaps handed to the language; no handler has started.
-    Waiting,
-    /// Its handler runs.
-    Running,
-    /// Its handler has exited, or will never start.
-    Exited,
-}
-
-#[derive(Debug)]
-pub(crate) struct Entry {
-    pub(crate) generation: Generation,
-    wire: Id,
-    /// The node of its token; given up when the entry is retired.
-    pub(crate) token: Option<u32>,
-    pub(crate) phase: Phase,
-    pub(crate) initialize: bool,
-    /// Asked for a task: its answer may carry a task handle.
-    pub(crate) task: bool,
-    /// Whether a cancel with this wire id means this entry: false once the id is used again.
-    current: bool,
-    progress: Option<Box<Name>>,
-    alias: Option<Box<Name>>,
-    pub(crate) cancelled: Option<Box<Cancelled>>,
-}
-
-/// What is only known of cancelled entries.
-#[derive(Debug)]
-pub(crate) struct Cancelled {
-    pub(crate) at: Time,
-    /// Its answer came and was swallowed: no other will come.
-    pub(crate) swallowed: bool,
-    retired_at: Option<Time>,
-}
-
-impl Cancelled {
-    pub(crate) fn new(at: Time) -> Box<Self> {
-        Box::new(Self { at, swallowed: false, retired_at: None })
-    }
-
-    /// Whether the SDK behind us may still send an answer under the old id.
-    pub(crate) fn pending(&self) -> bool {
-        !self.swallowed
-    }
-}
-
-/// An id or progress token that may be known under another name to the SDK behind us.
-#[derive(Debug)]
-pub(crate) struct Name {
-    /// As the SDK behind us knows it.
-    inner: Id,
-    /// The peer's own spelling, where the two differ.
-    pub(crate) raw: Option<Box<str>>,
-}
-
-impl Entry {
-    /// The id by which the peer knows it.
-    pub(crate) fn wire(&self) -> &Id {
-        &self.wire
-    }
-
-    /// The id by which the SDK behind us knows it.
-    pub(crate) fn inner(&self) -> &Id {
-        self.alias.as_ref().map_or(&self.wire, |alias| &alias.inner)
-    }
-
-    /// How the peer spelt the id, where the SDK behind us was given another.
-    pub(crate) fn raw_id(&self) -> Option<&str> {
-        self.alias.as_ref().and_then(|alias| alias.raw.as_deref())
-    }
-
-    /// How the peer spelt the progress token, where the SDK behind us was given another.
-    pub(crate) fn raw_progress(&self) -> Option<&str> {
-        self.progress.as_ref().and_then(|name| name.raw.as_deref())
-    }
-
-    pub(crate) fn live(&self) -> bool {
-        self.cancelled.is_none()
-    }
-}
-
-/// What a new entry starts with.
-#[derive(Debug)]
-pub(crate) struct Opening<'a> {
-    pub(crate) id: &'a IdRef<'a>,
-    pub(crate) token: u32,
-    pub(crate) initialize: bool,
-    pub(crate) task: bool,
-    pub(crate) alias: Option<Alias<'a>>,
-    pub(crate) progress: Option<(IdRef<'a>, Option<Alias<'a>>)>,
-}
-
-/// Another name for an id or progress token, and the peer's spelling to translate it back.
-#[derive(Debug)]
-pub(crate) struct Alias<'a> {
-    pub(crate) name: String,
-    pub(crate) raw: &'a str,
-}
-
-impl Alias<'_> {
-    fn name(&self) -> Box<Name> {
-        let inner = Id::Str(self.name.as_bytes().into());
-        Box::new(Name { inner, raw: Some(self.raw.into()) })
-    }
-}
-
 #[derive(Debug)]
 pub(crate) struct Table {
-    entries: Slab<Entry>,
+    /// Written in place, and left in place when vacant: moving an entry costs as much as finding it.
+    entries: Vec<Entry>,
+    vacant: Vec<u32>,
     /// Places by the hash of the wire id and, where there is an alias, by the hash of that too.
     ids: HashTable<u32>,
     /// Places by the hash of the progress token as the SDK behind us knows it.
@@ -162,7 +45,8 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn new(limits: &Limits) -> Self {
         Self {
-            entries: Slab::new(),
+            entries: Vec::new(),
+            vacant: Vec::new(),
             ids: HashTable::new(),
             progress: HashTable::new(),
             hasher: RandomState::default(),
@@ -176,7 +60,7 @@ impl Table {
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        self.entries.len() - self.retired_count
+        self.entries.len() - self.vacant.len() - self.retired_count
     }
 
     pub(crate) fn retired(&self) -> usize {
@@ -195,9 +79,15 @@ impl Table {
         self.entries.get_mut(place_of(generation)).filter(|entry| entry.generation == generation)
     }
 
+    /// What `by_wire`, `by_inner` and `insert` look for an id with.
+    pub(crate) fn hash(&self, id: &IdRef<'_>) -> u64 {
+        id.hash_with(&self.hasher)
+    }
+
     /// The entry that a message of the peer means by this id.
-    pub(crate) fn by_wire(&self, id: &IdRef<'_>) -> Option<&Entry> {
-        let found = self.ids.find(id.hash_with(&self.hasher), |&position| {
+    #[inline(always)]
+    pub(crate) fn by_wire(&self, id: &IdRef<'_>, hash: u64) -> Option<&Entry> {
+        let found = self.ids.find(hash, |&position| {
             let entry = self.at(position);
             position & BY_ALIAS == 0 && entry.current && id.matches(&entry.wire)
         });
@@ -206,13 +96,8 @@ impl Table {
 
     /// The entry that the SDK behind us means by this id. One whose answer was swallowed is past
     /// meaning: the SDK answers once.
-    pub(crate) fn by_inner(&self, id: &IdRef<'_>) -> Option<&Entry> {
-        let found = self.ids.find(id.hash_with(&self.hasher), |&position| {
-            let entry = self.at(position);
-            (position & BY_ALIAS != 0) == entry.alias.is_some()
-                && id.matches(entry.inner())
-                && entry.cancelled.as_ref().is_none_or(|cancelled| !cancelled.swallowed)
-        });
+    pub(crate) fn by_inner(&self, id: &IdRef<'_>, hash: u64) -> Option<&Entry> {
+        let found = self.ids.find(hash, |&position| known_as(&self.entries, position, id));
         found.map(|&position| self.at(position))
     }
 
@@ -238,8 +123,9 @@ impl Table {
         loop {
             let name = format!("countermand:{}:{attempt}", self.sequence + 1);
             let id = IdRef::Str(name.as_bytes().into());
-            if self.by_inner(&id).is_none()
-                && self.by_wire(&id).is_none()
+            let hash = self.hash(&id);
+            if self.by_inner(&id, hash).is_none()
+                && self.by_wire(&id, hash).is_none()
                 && self.by_progress(&id).is_none()
             {
                 return name;
@@ -248,89 +134,147 @@ impl Table {
         }
     }
 
-    /// Puts a request in. An older entry with this wire id must be cancelled; it keeps its place for
-    /// what is still sent for it, but is no longer meant by the peer.
-    pub(crate) fn insert(&mut self, opening: Opening<'_>) -> Generation {
-        let wire_hash = opening.id.hash_with(&self.hasher);
-        if let Some(old) = self.by_wire(opening.id).map(|old| old.generation)
+    /// Puts a request in. The one that it replaces keeps its place for what is still sent for it, but
+    /// is no longer meant by the peer.
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, opening: &Opening<'_>, token: u32) -> Generation {
+        if let Some(old) = opening.replaces
             && let Some(old) = self.get_mut(old)
         {
             debug_assert!(!old.live(), "a live request keeps its id");
             old.current = false;
+            if old.alias.is_some() {
+                // Nobody looks for it by this id any more; kept, it would slow down who does.
+                let place = small(place_of(opening.replaces.unwrap()));
+                if let Ok(found) = self.ids.find_entry(opening.hash, |&at| at == place) {
+                    found.remove();
+                }
+            }
         }
-        if self.entries.len() == self.entries.capacity() {
-            // A quarter more, not twice: what a busy moment took is kept for good.
-            self.entries.reserve_exact(self.entries.len() / 4 + 16);
-        }
+        let place = self.vacant.pop().unwrap_or_else(|| self.grow());
         self.sequence += 1;
-        let place = self.entries.vacant_key();
-        let generation = Generation(self.sequence << PLACE_BITS | place as u64);
-        let progress = opening.progress.map(|(token, alias)| {
-            alias.map_or_else(
-                || Box::new(Name { inner: token.to_id(), raw: None }),
-                |alias| alias.name(),
-            )
-        });
-        self.entries.insert(Entry {
-            generation,
-            wire: opening.id.to_id(),
-            token: Some(opening.token),
-            phase: Phase::Waiting,
-            initialize: opening.initialize,
-            task: opening.task,
-            current: true,
-            progress,
-            alias: opening.alias.map(|alias| alias.name()),
-            cancelled: None,
-        });
+        let generation = Generation(self.sequence << PLACE_BITS | u64::from(place));
         let Self { entries, ids, progress, hasher, .. } = self;
-        let entry = &entries[place];
-        let place = small(place);
-        ids.insert_unique(wire_hash, place, |&at| id_hash(entries, at, hasher));
-        if entry.alias.is_some() {
-            let hash = entry.inner().hash_with(hasher);
-            ids.insert_unique(hash, place | BY_ALIAS, |&at| id_hash(entries, at, hasher));
+        let entry = &mut entries[place as usize];
+        entry.generation = generation;
+        opening.id.write_to(&mut entry.wire);
+        entry.hash = opening.hash;
+        entry.token = Some(token);
+        entry.phase = Phase::Waiting;
+        entry.initialize = opening.initialize;
+        entry.task = opening.task;
+        entry.current = true;
+        let named = opening.alias.is_some() || opening.progress.is_some();
+        if named {
+            entry.alias = opening.alias.as_ref().map(|alias| Box::new(alias.name()));
+            entry.progress = opening.progress.as_ref().map(|(token, alias)| {
+                let own = || Name { inner: token.to_id(), raw: None };
+                Box::new(alias.as_ref().map_or_else(own, Alias::name))
+            });
         }
-        if let Some(name) = &entry.progress {
-            let hash = name.inner.hash_with(hasher);
-            progress.insert_unique(hash, place, |&at| progress_hash(entries, at, hasher));
+        let entry = &entries[place as usize];
+        let id_hash = |&at: &u32| id_hash(entries, at, hasher);
+        ids.insert_unique(opening.hash, place, id_hash);
+        if named {
+            if entry.alias.is_some() {
+                let hash = entry.inner().hash_with(hasher);
+                ids.insert_unique(hash, place | BY_ALIAS, id_hash);
+            }
+            if let Some(name) = &entry.progress {
+                let hash = name.inner.hash_with(hasher);
+                progress.insert_unique(hash, place, |&at| progress_hash(entries, at, hasher));
+            }
         }
         generation
     }
 
-    /// Takes an entry out for good.
-    pub(crate) fn remove(&mut self, generation: Generation) -> Option<Entry> {
-        self.get(generation)?;
-        let place = place_of(generation);
-        let entry = self.entries.remove(place);
-        let place = small(place);
-        let Self { ids, progress, hasher, .. } = self;
-        let mut forget = |hash: u64, position: u32| {
-            if let Ok(found) = ids.find_entry(hash, |&at| at == position) {
-                found.remove();
-            }
-        };
-        forget(entry.wire.hash_with(hasher), place);
-        if let Some(alias) = &entry.alias {
-            forget(alias.inner.hash_with(hasher), place | BY_ALIAS);
+    #[cold]
+    fn grow(&mut self) -> u32 {
+        if self.entries.len() == self.entries.capacity() {
+            // A quarter more, not twice: what a busy moment took is kept for good.
+            self.entries.reserve_exact(self.entries.len() / 4 + 16);
         }
-        if let Some(name) = &entry.progress
-            && let Ok(found) = progress.find_entry(name.inner.hash_with(hasher), |&at| at == place)
-        {
+        self.entries.push(Entry::vacant());
+        small(self.entries.len() - 1)
+    }
+
+    /// What an answer under this id, as the SDK behind us knows it, meets. A live request is taken out
+    /// for good.
+    #[inline(always)]
+    pub(crate) fn answer(&mut self, id: &IdRef<'_>) -> Met {
+        let hash = self.hash(id);
+        let Self { entries, ids, .. } = self;
+        let Ok(found) = ids.find_entry(hash, |&position| known_as(entries, position, id)) else {
+            return Met::Nothing;
+        };
+        let position = *found.get();
+        let place = position & !BY_ALIAS;
+        let entry = &entries[place as usize];
+        if !entry.live() {
+            return Met::Cancelled(entry.generation);
+        }
+        found.remove();
+        if position & BY_ALIAS != 0 {
+            let hash = entry.hash;
+            self.forget(hash, place);
+        }
+        Met::Live(self.vacate(place))
+    }
+
+    /// Takes an entry out for good.
+    pub(crate) fn remove(&mut self, generation: Generation) -> Option<Gone> {
+        let hash = self.get(generation)?.hash;
+        let place = small(place_of(generation));
+        self.forget(hash, place);
+        Some(self.vacate(place))
+    }
+
+    fn forget(&mut self, hash: u64, position: u32) {
+        if let Ok(found) = self.ids.find_entry(hash, |&at| at == position) {
             found.remove();
         }
-        if entry.cancelled.as_ref().is_some_and(|cancelled| cancelled.retired_at.is_some()) {
-            self.retired_count -= 1;
+    }
+
+    /// Empties a place whose wire id is no longer in the index.
+    #[inline(always)]
+    fn vacate(&mut self, place: u32) -> Gone {
+        let entry = &mut self.entries[place as usize];
+        entry.generation = Generation(0);
+        entry.wire.keep_room();
+        let (token, initialize, task) = (entry.token.take(), entry.initialize, entry.task);
+        let mut raw_id = None;
+        if entry.alias.is_some() || entry.progress.is_some() || entry.cancelled.is_some() {
+            let alias = entry.alias.take();
+            let progress = entry.progress.take();
+            let cancelled = entry.cancelled.take();
+            if let Some(alias) = alias {
+                self.forget(alias.inner.hash_with(&self.hasher), place | BY_ALIAS);
+                raw_id = alias.raw;
+            }
+            if let Some(name) = progress {
+                let hash = name.inner.hash_with(&self.hasher);
+                if let Ok(found) = self.progress.find_entry(hash, |&at| at == place) {
+                    found.remove();
+                }
+            }
+            if cancelled.is_some_and(|cancelled| cancelled.retired_at.is_some()) {
+                self.retired_count -= 1;
+            }
         }
-        Some(entry)
+        self.vacant.push(place);
+        Gone { token, initialize, task, raw_id }
     }
 
     /// The handler of a cancelled request has exited, or its answer was swallowed: keeps what is
     /// still needed of it, for a bounded time. Both may come, in either order.
     pub(crate) fn retire(&mut self, generation: Generation, now: Time) {
-        let Some(entry) = self.get_mut(generation) else { return };
+        let Some(entry) = self.get_mut(generation) else {
+            return;
+        };
         let keeps_progress = entry.progress.is_some();
-        let Some(cancelled) = &mut entry.cancelled else { return };
+        let Some(cancelled) = &mut entry.cancelled else {
+            return;
+        };
         if entry.phase != Phase::Exited {
             return;
         }
@@ -375,8 +319,8 @@ impl Table {
 
     /// Every entry that nobody has cancelled.
     pub(crate) fn live(&self) -> Vec<Generation> {
-        let live = self.entries.iter().filter(|(_, entry)| entry.live());
-        let mut live: Vec<_> = live.map(|(_, entry)| entry.generation).collect();
+        let live = self.entries.iter().filter(|entry| entry.generation.0 != 0 && entry.live());
+        let mut live: Vec<_> = live.map(|entry| entry.generation).collect();
         live.sort_unstable();
         live
     }
@@ -386,16 +330,20 @@ impl Table {
     }
 }
 
-fn id_hash(entries: &Slab<Entry>, position: u32, hasher: &impl BuildHasher) -> u64 {
+/// Whether `position` stands for the entry that the SDK behind us means by this id.
+fn known_as(entries: &[Entry], position: u32, id: &IdRef<'_>) -> bool {
     let entry = &entries[(position & !BY_ALIAS) as usize];
-    if position & BY_ALIAS == 0 {
-        entry.wire.hash_with(hasher)
-    } else {
-        entry.inner().hash_with(hasher)
-    }
+    (position & BY_ALIAS != 0) == entry.alias.is_some()
+        && id.matches(entry.inner())
+        && entry.cancelled.as_ref().is_none_or(|cancelled| !cancelled.swallowed)
 }
 
-fn progress_hash(entries: &Slab<Entry>, place: u32, hasher: &impl BuildHasher) -> u64 {
+fn id_hash(entries: &[Entry], position: u32, hasher: &impl BuildHasher) -> u64 {
+    let entry = &entries[(position & !BY_ALIAS) as usize];
+    if position & BY_ALIAS == 0 { entry.hash } else { entry.inner().hash_with(hasher) }
+}
+
+fn progress_hash(entries: &[Entry], place: u32, hasher: &impl BuildHasher) -> u64 {
     let name = entries[place as usize].progress.as_ref();
     name.map_or(0, |name| name.inner.hash_with(hasher))
 }

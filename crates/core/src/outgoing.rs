@@ -1,9 +1,9 @@
 //! What the connection says about messages that our side wants to send.
 
 use crate::connection::{Connection, State};
+use crate::entry::{Gone, Met, Phase};
 use crate::envelope::{self, Body, Envelope, Kind, string};
 use crate::id::IdRef;
-use crate::inbound::Phase;
 use crate::rewrite::splice;
 use crate::tasks::terminal;
 use crate::{Generation, Sent, SwallowReason, Time};
@@ -71,7 +71,9 @@ fn send_batch(state: &mut State, messages: &[Message<'_>], now: Time) -> Sent {
 }
 
 fn send_one(state: &mut State, message: &Message<'_>, now: Time) -> Sent {
-    let Some(envelope) = &message.envelope else { return Sent::Write };
+    let Some(envelope) = &message.envelope else {
+        return Sent::Write;
+    };
     match (envelope.kind, &*envelope.method) {
         (Kind::Response, _) => respond(state, message.text, envelope, now),
         (Kind::Notification, b"notifications/progress") => {
@@ -87,10 +89,17 @@ fn send_one(state: &mut State, message: &Message<'_>, now: Time) -> Sent {
 
 fn respond(state: &mut State, text: &str, envelope: &Envelope<'_>, now: Time) -> Sent {
     // An error with the id null, or one that could not be tracked, answers nothing in the table.
-    let (Some(raw_id), Some(id)) = (envelope.raw_id, envelope.id()) else { return Sent::Write };
-    match state.answer(&id, Some(envelope), now) {
-        Ok(None) => Sent::Write,
-        Ok(Some(peers_id)) => Sent::Rewrite(splice(text, &mut [(raw_id, &peers_id)])),
+    let (Some(raw_id), Some(id)) = (envelope.raw_id, envelope.id()) else {
+        return Sent::Write;
+    };
+    match state.answer(&id, now) {
+        Ok(request) => {
+            state.read_answer(&request, envelope);
+            match request.raw_id {
+                None => Sent::Write,
+                Some(peers_id) => Sent::Rewrite(splice(text, &mut [(raw_id, &peers_id)])),
+            }
+        }
         Err(SwallowReason::NoSuchRequest) if state.untracked > 0 => {
             state.untracked -= 1;
             Sent::Write
@@ -127,45 +136,46 @@ fn end_task(state: &mut State, body: &Body<'_>) {
 }
 
 impl State {
-    /// The decision: an answer for this id, as the SDK behind us knows it, is written, and with
-    /// which spelling of the id where it had another; or it is swallowed.
-    pub(crate) fn answer(
-        &mut self,
-        id: &IdRef<'_>,
-        envelope: Option<&Envelope<'_>>,
-        now: Time,
-    ) -> Result<Option<Box<str>>, SwallowReason> {
-        let entry = self.table.by_inner(id).ok_or(SwallowReason::NoSuchRequest)?;
-        let generation = entry.generation;
-        if !entry.live() {
-            self.swallow_answer(generation, now);
-            return Err(SwallowReason::CancelledAnswer);
+    /// The decision: an answer for this id, as the SDK behind us knows it, is written, or it is
+    /// swallowed. The token of what was answered is still to be let go.
+    #[inline(always)]
+    pub(crate) fn answer(&mut self, id: &IdRef<'_>, now: Time) -> Result<Gone, SwallowReason> {
+        match self.table.answer(id) {
+            Met::Live(request) => {
+                self.stats.answered += 1;
+                Ok(request)
+            }
+            Met::Cancelled(generation) => {
+                self.swallow_answer(generation, now);
+                Err(SwallowReason::CancelledAnswer)
+            }
+            Met::Nothing => Err(SwallowReason::NoSuchRequest),
         }
-        let Some(entry) = self.table.remove(generation) else {
-            return Err(SwallowReason::NoSuchRequest);
-        };
-        self.stats.answered += 1;
-        let mut token = entry.token;
-        let keeps_tasks = entry.task || self.tasks.len() > 0;
-        if let Some(envelope) = envelope.filter(|_| entry.initialize || keeps_tasks) {
+    }
+
+    /// What an answer that is written says about the connection and about tasks; where it returns
+    /// the handle of a task, the request's token lives on as the task's.
+    fn read_answer(&mut self, request: &Gone, envelope: &Envelope<'_>) {
+        let mut token = request.token;
+        if request.initialize || request.task || self.tasks.len() > 0 {
             let result = envelope.result();
-            if entry.initialize {
+            if request.initialize {
                 let version = result.version.and_then(string);
                 self.version = version.map(|version| String::from_utf8_lossy(&version).into());
             }
-            let handle = result.task.and(result.task_id).filter(|_| entry.task).and_then(string);
+            let handle = result.task.and(result.task_id).filter(|_| request.task).and_then(string);
             match (handle, token) {
-                // The request is answered; its token lives on as the task's.
                 (Some(task), Some(slot)) => token = self.tasks.insert(&task, slot),
                 _ => end_task(self, &result),
             }
         }
         self.let_go(token);
-        Ok(entry.raw_id().map(Into::into))
     }
 
     fn swallow_answer(&mut self, generation: Generation, now: Time) {
-        let Some(entry) = self.table.get_mut(generation) else { return };
+        let Some(entry) = self.table.get_mut(generation) else {
+            return;
+        };
         if let Some(cancelled) = &mut entry.cancelled {
             cancelled.swallowed = true;
         }

@@ -51,7 +51,7 @@ impl Token {
     #[must_use]
     pub fn child(&self) -> Self {
         let mut state = self.shared.state.lock();
-        let slot = state.tree.add(self.slot);
+        let (slot, _) = state.tree.add(self.slot);
         let child = Self::new(&self.shared, &state.tree, slot);
         // The handle alone keeps it from here on.
         state.tree.detach(slot);
@@ -114,7 +114,10 @@ impl Drop for Token {
 
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Token").field("slot", &self.slot).field("cause", &self.cause()).finish()
+        f.debug_struct("Token")
+            .field("slot", &self.slot)
+            .field("cause", &self.cause())
+            .finish_non_exhaustive()
     }
 }
 

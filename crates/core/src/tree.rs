@@ -11,15 +11,15 @@ use std::task::Waker;
 
 use slab::Slab;
 
-use crate::words::{PAGE_WORDS, Page};
 use crate::Cause;
+use crate::words::{PAGE_WORDS, Page};
 
 /// "No node", and the end of every list.
 const NIL: u32 = u32::MAX;
 /// The root is made with the tree and lives as long.
 pub(crate) const ROOT: u32 = 0;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Node {
     parent: u32,
     first_child: u32,
@@ -67,7 +67,7 @@ impl Tree {
             next_waiter: 0,
             reasons: HashMap::new(),
         };
-        let root = tree.allocate(NIL);
+        let root = tree.allocate(NIL, NIL);
         debug_assert_eq!(root, ROOT);
         tree
     }
@@ -105,22 +105,24 @@ impl Tree {
         self.reasons.get(&slot).cloned()
     }
 
-    /// Makes a child of `parent`, attached; it is born tripped if the parent is.
-    pub(crate) fn add(&mut self, parent: u32) -> u32 {
-        let slot = self.allocate(parent);
-        let sibling = std::mem::replace(&mut self.nodes[parent as usize].first_child, slot);
-        self.nodes[slot as usize].next = sibling;
-        if sibling != NIL {
-            self.nodes[sibling as usize].prev = slot;
+    /// Makes a child of `parent`, attached, and says its slot and serial; it is born tripped if the
+    /// parent is.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, parent: u32) -> (u32, u32) {
+        let next = self.nodes[parent as usize].first_child;
+        let slot = self.allocate(parent, next);
+        self.nodes[parent as usize].first_child = slot;
+        if next != NIL {
+            self.nodes[next as usize].prev = slot;
         }
+        let serial = self.serial(slot);
         if let Some(cause) = self.cause(parent) {
-            let serial = self.serial(slot);
             self.page(slot).set(slot, serial, Some(cause));
             if let Some(reason) = self.reason(parent) {
                 self.reasons.insert(slot, reason);
             }
         }
-        slot
+        (slot, serial)
     }
 
     /// The table entry behind this node is gone.
@@ -147,7 +149,9 @@ impl Tree {
             }
             let parent = node.parent;
             self.unlink(slot);
-            self.reasons.remove(&slot);
+            if !self.reasons.is_empty() {
+                self.reasons.remove(&slot);
+            }
             debug_assert_eq!(self.nodes[slot as usize].first_waiter, NIL, "a watch holds a handle");
             let serial = self.serial(slot);
             self.page(slot).set(slot, next_serial(serial), None);
@@ -241,25 +245,29 @@ impl Tree {
         }
     }
 
-    fn allocate(&mut self, parent: u32) -> u32 {
-        let node = Node {
-            parent,
-            first_child: NIL,
-            next: NIL,
-            prev: NIL,
-            first_waiter: NIL,
-            attached: true,
-        };
-        if let Some(slot) = self.free.pop() {
-            self.nodes[slot as usize] = node;
-            return slot;
-        }
+    /// Takes a slot for a new node. It is written in place: built elsewhere and moved, it would be
+    /// read back before the small writes have settled.
+    #[inline(always)]
+    fn allocate(&mut self, parent: u32, next: u32) -> u32 {
+        let slot = self.free.pop().unwrap_or_else(|| self.grow());
+        let node = &mut self.nodes[slot as usize];
+        node.parent = parent;
+        node.first_child = NIL;
+        node.next = next;
+        node.prev = NIL;
+        node.first_waiter = NIL;
+        node.attached = true;
+        slot
+    }
+
+    #[cold]
+    fn grow(&mut self) -> u32 {
         let slot = small(self.nodes.len());
         if self.nodes.len() == self.nodes.capacity() {
             // A quarter more, not twice: what a busy moment took is kept for good.
             self.nodes.reserve_exact(self.nodes.len() / 4 + 16);
         }
-        self.nodes.push(node);
+        self.nodes.push(Node::default());
         if slot as usize / PAGE_WORDS == self.pages.len() {
             self.pages.push(Arc::new(Page::new()));
         }

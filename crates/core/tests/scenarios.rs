@@ -25,8 +25,8 @@ fn every_scenario_holds() {
     assert!(paths.len() >= 30, "only {} scenarios were found", paths.len());
     for path in paths {
         let text = std::fs::read_to_string(&path).unwrap();
-        let scenario: Value =
-            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let scenario: Value = serde_json::from_str(&text)
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         let mut run = Run::new(&scenario["connection"]);
         for (number, step) in scenario["steps"].as_array().expect("steps").iter().enumerate() {
@@ -71,7 +71,11 @@ impl Run {
             };
             assert_eq!(&seen, expect, "{at}");
         } else if let Some(request) = name("start") {
-            assert_eq!(json!(self.connection.start(self.requests[&request], self.now)), *expect, "{at}");
+            assert_eq!(
+                json!(self.connection.start(self.requests[&request], self.now)),
+                *expect,
+                "{at}"
+            );
         } else if let Some(request) = name("finish") {
             let finish = self.connection.finish(self.requests[&request], self.now);
             assert_eq!(json!(finish.as_str()), *expect, "{at}");
@@ -97,7 +101,8 @@ impl Run {
             assert_eq!(json!(tripped), *expect, "{at}");
         } else if let Some(cause) = name("close") {
             let closed = self.connection.close(cause.parse().expect("a cause"), self.now);
-            let names: Vec<_> = closed.into_iter().map(|generation| self.name(generation)).collect();
+            let names: Vec<_> =
+                closed.into_iter().map(|generation| self.name(generation)).collect();
             assert_eq!(json!(names), *expect, "{at}");
         } else if let Some(by) = step["advance_ms"].as_u64() {
             self.now = self.now.after(Duration::from_millis(by));

@@ -102,7 +102,9 @@ impl Inbox {
     pub(crate) fn withdraw(&self, generation: Generation) -> bool {
         let mut state = self.state.lock();
         let place = state.queue.partition_point(|item| item.order < generation.0);
-        let Some(item) = state.queue.get_mut(place) else { return false };
+        let Some(item) = state.queue.get_mut(place) else {
+            return false;
+        };
         match &item.event {
             Some(Event::Message { request: Some(request), .. })
                 if request.generation == generation => {}
@@ -139,7 +141,9 @@ impl Inbox {
         let mut state = self.state.lock();
         let goal = out.len().saturating_add(max);
         while out.len() < goal {
-            let Some(item) = state.queue.pop_front() else { break };
+            let Some(item) = state.queue.pop_front() else {
+                break;
+            };
             state.bytes -= item.event.as_ref().map_or(OVERHEAD, cost);
             out.extend(item.event);
         }

@@ -57,7 +57,9 @@ impl Reader {
             if let Some(cause) = self.inner.closing() {
                 return End { cause, code: 0 };
             }
-            let Ok(readable) = self.wait() else { return End { cause: Cause::Disconnect, code: 0 } };
+            let Ok(readable) = self.wait() else {
+                return End { cause: Cause::Disconnect, code: 0 };
+            };
             if let Some(signal) = self.signals.as_ref().and_then(Signals::take) {
                 return End { cause: Cause::Shutdown, code: 128 + signal };
             }
@@ -66,10 +68,14 @@ impl Reader {
                 continue;
             }
             match rustix::io::read(&self.fd, &mut buffer) {
-                Ok(0) => return End { cause: Cause::Disconnect, code: 0 },
+                Ok(0) => {
+                    return End { cause: Cause::Disconnect, code: 0 };
+                }
                 Ok(count) => self.take(&mut framer, &buffer[..count]),
                 Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(_) => return End { cause: Cause::Disconnect, code: 0 },
+                Err(_) => {
+                    return End { cause: Cause::Disconnect, code: 0 };
+                }
             }
         }
     }

@@ -97,9 +97,7 @@ impl Wire {
         std::thread::Builder::new()
             .name("countermand-write".into())
             .spawn(move || writer.write(&write))?;
-        std::thread::Builder::new()
-            .name("countermand-read".into())
-            .spawn(move || reader.run())?;
+        std::thread::Builder::new().name("countermand-read".into()).spawn(move || reader.run())?;
         Ok(Self { inner })
     }
 

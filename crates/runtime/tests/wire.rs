@@ -59,10 +59,11 @@ fn open(change: impl FnOnce(&mut WireConfig)) -> (Peer, Language) {
     let mut config =
         WireConfig { handle_signals: false, exit_process: false, ..WireConfig::default() };
     change(&mut config);
-    let wire = Wire::from_fds(OwnedFd::from(our_read), OwnedFd::from(our_write), config, move || {
-        let _ = sender.send(());
-    });
-    let language = Language { wire: wire.unwrap(), woken, events: Default::default() };
+    let wire =
+        Wire::from_fds(OwnedFd::from(our_read), OwnedFd::from(our_write), config, move || {
+            let _ = sender.send(());
+        });
+    let language = Language { wire: wire.unwrap(), woken, events: std::collections::VecDeque::default() };
     (Peer { to: Some(their_write), from: BufReader::new(their_read) }, language)
 }
 
@@ -148,8 +149,9 @@ fn i3_no_loss_a_full_inbox_is_back_pressure() {
 fn i4_whole_frames_a_peer_that_reads_slowly_gets_every_byte() {
     let (mut peer, mut language) = open(|config| config.max_queued = 100_000);
     let body = "x".repeat(50_000);
-    let notes: Vec<_> =
-        (0..20).map(|n| format!("{{\"jsonrpc\":\"2.0\",\"method\":\"n{n}\",\"p\":\"{body}\"}}")).collect();
+    let notes: Vec<_> = (0..20)
+        .map(|n| format!("{{\"jsonrpc\":\"2.0\",\"method\":\"n{n}\",\"p\":\"{body}\"}}"))
+        .collect();
     for note in &notes {
         language.wire.send(note.as_bytes()).unwrap();
     }
