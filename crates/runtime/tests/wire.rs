@@ -1,5 +1,6 @@
 //! The wire on real pipes: what a language sees, and what the peer sees.
 
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
@@ -28,7 +29,7 @@ impl Peer {
 struct Language {
     wire: Wire,
     woken: Receiver<()>,
-    events: std::collections::VecDeque<Event>,
+    events: VecDeque<Event>,
 }
 
 impl Language {
@@ -55,6 +56,8 @@ impl Language {
 fn open(change: impl FnOnce(&mut WireConfig)) -> (Peer, Language) {
     let (their_read, our_write) = std::io::pipe().unwrap();
     let (our_read, their_write) = std::io::pipe().unwrap();
+    // As an event loop that shares the pipe leaves it: a write may be short.
+    rustix::fs::fcntl_setfl(&our_write, rustix::fs::OFlags::NONBLOCK).unwrap();
     let (sender, woken) = channel();
     let mut config =
         WireConfig { handle_signals: false, exit_process: false, ..WireConfig::default() };
@@ -63,7 +66,7 @@ fn open(change: impl FnOnce(&mut WireConfig)) -> (Peer, Language) {
         Wire::from_fds(OwnedFd::from(our_read), OwnedFd::from(our_write), config, move || {
             let _ = sender.send(());
         });
-    let language = Language { wire: wire.unwrap(), woken, events: std::collections::VecDeque::default() };
+    let language = Language { wire: wire.unwrap(), woken, events: VecDeque::default() };
     (Peer { to: Some(their_write), from: BufReader::new(their_read) }, language)
 }
 
@@ -84,7 +87,7 @@ fn answer(id: u32) -> String {
 #[test]
 fn i14_what_is_not_about_cancellation_passes_byte_for_byte() {
     let (mut peer, mut language) = open(|_| {});
-    let odd = "{ \"jsonrpc\" : \"2.0\",\"method\":\"x\\u0041\", \"params\":{\"é\":1e2} }";
+    let odd = "  { \"jsonrpc\" : \"2.0\",\"method\":\"x\\u0041\", \"params\":{\"é\":1e2} } \t";
     peer.write(&format!("{odd}\r\n\nnot json\n"));
     for expected in [odd, "not json"] {
         match language.next() {
@@ -199,10 +202,15 @@ fn i3_no_loss_closing_from_our_side_writes_what_was_decided() {
     let (mut peer, mut language) = open(|_| {});
     peer.write(&call(1));
     let _ = language.request();
+    // More than the pipe holds: the writer is in the middle of it when the end comes.
+    let note =
+        format!("{{\"jsonrpc\":\"2.0\",\"method\":\"n\",\"p\":\"{}\"}}", "x".repeat(200_000));
+    language.wire.send(note.as_bytes()).unwrap();
     language.wire.send(answer(1).as_bytes()).unwrap();
     language.wire.close(Cause::Shutdown);
-    assert_eq!(peer.line(), answer(1) + "\n");
     assert!(matches!(language.next(), Event::Closed { cause: Cause::Shutdown }));
+    assert_eq!(peer.line(), note + "\n");
+    assert_eq!(peer.line(), answer(1) + "\n");
     assert!(matches!(language.wire.send(b"{}"), Ok(Outcome::Swallowed) | Err(WireError::Closed)));
 }
 

@@ -1,0 +1,102 @@
+"""Breaks the lines of broken.toml one at a time, in a copy of the project, and sees their tests fail.
+
+    python3 tests/broken.py [--suite rust|python|node] [--only WORD]
+
+Prints a row for each line; exits with 1 if a line could be broken without a test noticing. A test that
+does not compile, or cannot be found, is no test that noticed: the untouched copy must pass first.
+"""
+
+import argparse
+import pathlib
+import shutil
+import subprocess
+import sys
+import tomllib
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+COPY = ROOT / "target" / "broken"
+SKIP = shutil.ignore_patterns("target", ".*", "node_modules", "__pycache__", "*.node", "*.so")
+LIMIT = 600
+
+
+def copy_changed(source: str, target: str) -> None:
+    """Copies without the times: cargo must see a file that was broken and mended as new."""
+    there = pathlib.Path(target)
+    data = pathlib.Path(source).read_bytes()
+    if not there.exists() or there.read_bytes() != data:
+        there.write_bytes(data)
+
+
+def run(command: list[str], folder: pathlib.Path = COPY) -> subprocess.CompletedProcess[str]:
+    """Runs a command in the copy, at most LIMIT seconds: a test that hangs has noticed too."""
+    try:
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT)
+    except subprocess.TimeoutExpired as hung:
+        return subprocess.CompletedProcess(command, 1, "", f"hung for {hung.timeout} s")
+
+
+class Rust:
+    """Runs with cargo-nextest where it is installed, else with cargo."""
+
+    packages = ["-p", "countermand-core", "-p", "countermand-runtime"]
+
+    def build(self) -> str | None:
+        built = run(["cargo", "test", "--quiet", "--no-run", *self.packages])
+        return built.stderr if built.returncode else None
+
+    def passes(self, test: str) -> bool:
+        done = run(["cargo", "test", "--quiet", *self.packages, "--tests", "--lib", test])
+        ran = sum(int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("running "))
+        if not ran:
+            sys.exit(f"no such test: {test}\n{done.stderr}")
+        return done.returncode == 0
+
+
+SUITES = {"rust": Rust()}
+
+
+def check(line: dict) -> list[str]:
+    """Breaks one line; returns the tests that did not notice."""
+    path = COPY / line["file"]
+    text = path.read_text()
+    if text.count(line["old"]) != 1:
+        sys.exit(f"{line['file']}: not there exactly once: {line['old']}")
+    suite = SUITES[line["suite"]]
+    path.write_text(text.replace(line["old"], line["new"]))
+    try:
+        failed = suite.build()
+        if failed:
+            sys.exit(f"{line['what']}: does not build broken:\n{failed}")
+        return [test for test in line["tests"] if suite.passes(test)]
+    finally:
+        path.write_text(text)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--suite", choices=SUITES)
+    arguments.add_argument("--only", default="", help="lines whose description holds this word")
+    options = arguments.parse_args()
+    lines = tomllib.loads((ROOT / "tests" / "broken.toml").read_text())["line"]
+    lines = [line for line in lines if options.only in line["what"]]
+    lines = [line for line in lines if options.suite in (None, line["suite"])]
+    shutil.copytree(ROOT, COPY, ignore=SKIP, dirs_exist_ok=True, copy_function=copy_changed)
+    for name in {line["suite"] for line in lines}:
+        suite = SUITES[name]
+        if failed := suite.build():
+            sys.exit(f"the untouched copy does not build:\n{failed}")
+        for test in sorted({test for line in lines if line["suite"] == name for test in line["tests"]}):
+            if not suite.passes(test):
+                sys.exit(f"{test} fails in the untouched copy")
+    unnoticed = 0
+    for line in lines:
+        blind = check(line)
+        unnoticed += bool(blind)
+        verdict = f"NOT NOTICED by {', '.join(blind)}" if blind else f"noticed by {', '.join(line['tests'])}"
+        print(f"{line['invariant']:4} {line['what']}: {verdict}", flush=True)
+    print(f"{len(lines)} lines broken, {len(lines) - unnoticed} noticed")
+    sys.exit(1 if unnoticed else 0)
+
+
+if __name__ == "__main__":
+    main()
