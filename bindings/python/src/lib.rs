@@ -1,0 +1,28 @@
+//! `countermand._native`: the engine as Python sees it.
+//!
+//! What lives here: translation of values, errors and wake-ups. What does not: any decision about a
+//! race (that is the core's), and anything about an SDK (that is the Python package's).
+//!
+//! No class here needs the GIL for its state: they are frozen, over atomics and the core's own lock.
+//! Nothing that holds the GIL waits for a thread that wants it: the wire threads never take it.
+
+mod callbacks;
+mod connection;
+mod convert;
+mod token;
+mod wire;
+
+use pyo3::prelude::*;
+
+/// The native half of the package `countermand`.
+#[pymodule(gil_used = false)]
+mod _native {
+    #[pymodule_export]
+    use crate::callbacks::{Callbacks, Watch};
+    #[pymodule_export]
+    use crate::connection::Connection;
+    #[pymodule_export]
+    use crate::token::Token;
+    #[pymodule_export]
+    use crate::wire::Wire;
+}

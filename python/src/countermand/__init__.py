@@ -1,0 +1,34 @@
+"""Cancellation for MCP servers that stops the work.
+
+A Rust engine reads the wire, decides every race between a request, its response and its cancellation,
+and maps tokens to the cancellation of asyncio and trio. One line puts a server under it::
+
+    countermand.run(server)        # instead of server.run()
+
+and anywhere below a handler, in a task or a thread::
+
+    token = countermand.current()
+    token.checkpoint()             # stops here if the request was cancelled
+"""
+
+from ._callbacks import Unregister
+from ._errors import Cancelled
+from ._guard import guard, run
+from ._link import stats
+from ._native import Connection
+from ._options import Options
+from ._stdio import stdio_server
+from ._token import Token, current
+
+__all__ = [
+    "Cancelled",
+    "Connection",
+    "Options",
+    "Token",
+    "Unregister",
+    "current",
+    "guard",
+    "run",
+    "stats",
+    "stdio_server",
+]

@@ -1,0 +1,108 @@
+"""The engine: `bindings/python`."""
+
+from typing import Any, Literal, TypedDict
+
+from typing_extensions import Unpack
+
+_Cause = Literal["peer", "timeout", "disconnect", "shutdown", "local"]
+
+class ConnectionOptions(TypedDict, total=False):
+    wire: Literal["stdio", "http2025", "http2026"]
+    id_match: Literal["strict", "lenient"]
+    early_cancel: tuple[float, int] | None
+    alias_beyond_f64: bool
+    alias_falsy: bool
+    max_in_flight: int
+    max_retired: int
+    retired_age: float
+    max_reason_bytes: int
+    max_id_bytes: int
+    max_tasks: int
+
+class Connection:
+    """One ordered channel with one peer, and every decision about it, without any I/O.
+
+    For transports of one's own: bytes of one message and a time in seconds go in, verdicts come out.
+    """
+
+    def __new__(cls, **options: Unpack[ConnectionOptions]) -> Connection: ...
+    def receive(self, frame: bytes, now: float) -> list[dict[str, Any]]:
+        """What to do with a message of the peer's: one verdict, or one for each element of a batch.
+
+        ``{"verdict": "deliver", "generation": int | None, "frame": bytes, "rewritten": bool, "slot", "serial"}``,
+        ``{"verdict": "cancelled", "generation": int, "silence": "nothing" | "close_stream" | bytes}``,
+        ``{"verdict": "ignored", "reason": str}`` or ``{"verdict": "reject", "reply": bytes, "reason": str}``.
+        """
+    def start(self, request: int, now: float) -> bool:
+        """A handler is about to start: False if it must not."""
+    def finish(self, request: int, now: float) -> Literal["owed", "silent", "unknown"]:
+        """A handler has exited, however it did: what is owed to the peer."""
+    def discard(self, request: int) -> None:
+        """Nothing will be sent for this request, and no handler will run."""
+    def send(self, frame: bytes, now: float) -> dict[str, Any]:
+        """What to do with a message of ours.
+
+        ``{"verdict": "write"}``, ``{"verdict": "rewrite", "frame": bytes}`` or
+        ``{"verdict": "swallow", "reason": str}``.
+        """
+    def close(self, cause: _Cause, now: float) -> list[int]:
+        """The connection is over: trips everything, returns the requests that this cancelled."""
+    def handle_timeout(self, now: float) -> None:
+        """Lets go of what is only kept for a time."""
+    def poll_timeout(self) -> float | None:
+        """When `handle_timeout` next has something to do."""
+    def stats(self) -> dict[str, Any]:
+        """Counters and the sizes of the tables."""
+
+class Token:
+    """What `countermand.Token` is made of."""
+
+    def __new__(cls, source: Token | Connection, generation: int | None = None) -> Token: ...
+    @property
+    def cancelled(self) -> bool:
+        """Whether it has tripped: one atomic load."""
+    @property
+    def cause(self) -> _Cause | None:
+        """Why it tripped; None while it has not."""
+    @property
+    def reason(self) -> str | None:
+        """What the canceller gave as its reason, bounded. It is the peer's text: escape it for logs."""
+    @property
+    def request_id(self) -> int | str | None:
+        """The id of the request, as the peer wrote it."""
+    def checkpoint(self) -> None:
+        """Raises `Cancelled` if it has tripped."""
+    def cancel(self, reason: str | None = None) -> bool:
+        """Trips it, and everything below it, with cause ``local``; False if it had tripped before."""
+    def trip(self, cause: _Cause, reason: str | None = None) -> bool:
+        """Trips it with any cause; False if it had tripped before."""
+
+class Watch:
+    def close(self) -> None: ...
+
+class Callbacks:
+    def __new__(cls) -> Callbacks: ...
+    def next(self) -> int | None: ...
+    def watch(self, token: Token, key: int) -> Watch: ...
+
+class Wire:
+    def __new__(
+        cls,
+        *,
+        fds: tuple[int, int] | None = None,
+        grace: float | None = None,
+        max_frame: int | None = None,
+        max_queued: int | None = None,
+        **options: Unpack[ConnectionOptions],
+    ) -> Wire: ...
+    def fileno(self) -> int: ...
+    @property
+    def connection(self) -> Connection: ...
+    def drain(self, limit: int) -> tuple[list[tuple[int, int, str | None]], bool]: ...
+    def send(self, frames: list[str]) -> bool: ...
+    def start(self, generation: int) -> bool: ...
+    def finish(self, generation: int) -> Literal["owed", "silent", "unknown"]: ...
+    def discard(self, generation: int) -> None: ...
+    def close(self, cause: _Cause) -> None: ...
+    def flush(self, timeout: float) -> bool: ...
+    def detach_exit(self) -> None: ...

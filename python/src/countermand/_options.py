@@ -1,0 +1,26 @@
+"""The settings of a wire, by the names of the keyword arguments that take them."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+
+class Options(TypedDict, total=False):
+    """What :func:`guard`, :func:`run` and :func:`stdio_server` may be told. Every one has a default."""
+
+    grace: float
+    """Seconds that handlers may take to unwind after end of input or a signal; then the process ends. 2."""
+    id_match: Literal["strict", "lenient"]
+    """``lenient``: ``"7"`` may cancel ``7`` where only that fits. ``strict``."""
+    early_cancel: tuple[float, int] | None
+    """Remembers cancels that overtook their request: for so many seconds, so many of them. None."""
+    max_in_flight: int
+    """Requests in flight; one more is rejected with -32000. 16,384."""
+    max_frame: int
+    """Bytes of the longest message; a longer one is rejected with -32600. 64 MiB."""
+    max_queued: int
+    """Bytes queued each way before reading, or sending, waits. 64 MiB."""
+    max_reason_bytes: int
+    """Bytes of a cancel's reason that are kept. 1,024."""
+    max_id_bytes: int
+    """Bytes of an id; a longer one is rejected with -32600. 4,096."""

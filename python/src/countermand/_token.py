@@ -1,0 +1,81 @@
+"""The request's token, and how code below a handler finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import partial
+
+import anyio
+
+from . import _callbacks, _native
+from ._callbacks import Unregister
+
+
+class Token(_native.Token):
+    """One request's place in the cancellation tree. Trips once, with a cause; its children trip with it.
+
+    Usable in any thread and any task. ``cancelled`` is one load of an atomic that the wire's own thread
+    writes, so a loop that never yields to the event loop sees it too.
+    """
+
+    __slots__ = ()
+
+    def child(self) -> Token:
+        """A token that trips with this one and can be tripped alone; born tripped if this one has."""
+        return Token(self)
+
+    def on_cancel(self, function: Callable[[], object]) -> Unregister:
+        """Calls ``function`` once when the token trips, at once if it has.
+
+        It is called in a thread of this package's own, also while the event loop is blocked: let it do
+        something short that may be done from any thread, as ``connection.interrupt`` or
+        ``process.terminate``. What it raises is logged. Returns a function that takes it back.
+        """
+        return _callbacks.register(self, function)
+
+    async def wait(self) -> None:
+        """Returns when the token has tripped. Under asyncio and trio."""
+        if self.cancelled:
+            await anyio.lowlevel.checkpoint()
+            return
+        event = anyio.Event()
+        unregister = self.on_cancel(_from_any_thread(event.set))
+        try:
+            await event.wait()
+        finally:
+            unregister()
+
+
+def _from_any_thread(function: Callable[[], object]) -> Callable[[], object]:
+    """``function``, to be run by the event loop that runs now."""
+    import asyncio
+
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        import trio
+
+        return partial(trio.lowlevel.current_trio_token().run_sync_soon, function)
+    return partial(loop.call_soon_threadsafe, function)
+
+
+_current: ContextVar[Token] = ContextVar("countermand.current")
+
+
+def current() -> Token:
+    """The token of the request whose handler this runs in.
+
+    Follows the context: into tasks, and into threads started with ``anyio.to_thread`` or
+    ``asyncio.to_thread``. A bare ``threading.Thread`` starts with an empty context: hand it the token.
+
+    Raises:
+        LookupError: outside a handler of a guarded server.
+    """
+    try:
+        return _current.get()
+    except LookupError:
+        raise LookupError(
+            "no request is being handled here: countermand.current() works in handlers of a server that runs "
+            "under countermand.run(), guard() or stdio_server(), and where their context was copied to"
+        ) from None
