@@ -1,0 +1,41 @@
+// The demo's server on the TypeScript SDK 2.x. `guarded` on the command line changes one line: the last.
+
+import { readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { McpServer } from '@modelcontextprotocol/server';
+import { StdioServerTransport } from '@modelcontextprotocol/server/stdio';
+import { current, guard } from 'countermand';
+import { z } from 'zod';
+import { report, reported } from './report.mjs';
+
+const server = new McpServer({ name: 'demo', version: '1.0.0' });
+
+function tool(name, body) {
+	const inputSchema = z.object({ tag: z.string(), seconds: z.number().default(0) });
+	server.registerTool(name, { inputSchema }, async ({ tag, seconds }, ctx) => {
+		await reported(tag, () => body(seconds, ctx.mcpReq.signal));
+		return { content: [{ type: 'text', text: tag }] };
+	});
+}
+
+// Answers at once.
+tool('echo', () => {});
+
+// Awaits, and honours its signal.
+tool('sleep', (seconds, signal) => sleep(seconds * 1000, undefined, { signal }));
+
+// Swallows its cancellation, works on for a while and returns a result.
+tool('stubborn', async (seconds, signal) => {
+	await sleep(30_000, undefined, { signal }).catch(() => sleep(seconds * 1000));
+});
+
+// Blocks the event loop; a stock server has only its signal to look at.
+tool('spin', (seconds, signal) => {
+	const stopAsked = () => current()?.cancelled ?? signal.aborted;
+	const end = performance.now() + seconds * 1000;
+	while (performance.now() < end && !stopAsked());
+});
+
+const manifest = new URL('../node_modules/@modelcontextprotocol/server/package.json', import.meta.url);
+report('sdk', JSON.parse(readFileSync(manifest, 'utf8')).version);
+await (process.argv[2] === 'guarded' ? guard(server) : server).connect(new StdioServerTransport());

@@ -1,0 +1,77 @@
+"""The demo's server on the Python SDK 1.x. `guarded` on the command line changes one line: the last."""
+
+import asyncio
+import importlib.metadata
+import sys
+import time
+
+import anyio
+import countermand
+from mcp.server.fastmcp import FastMCP
+from report import report, reported
+
+
+def stop_asked() -> bool:
+    """What code that does not await can look at: nothing, in a stock server."""
+    try:
+        return countermand.current().cancelled
+    except LookupError:
+        return False
+
+
+server = FastMCP("demo")
+
+
+@server.tool()
+async def echo(tag: str) -> str:
+    """Answers at once."""
+    with reported(tag):
+        return tag
+
+
+@server.tool()
+async def sleep(tag: str, seconds: float) -> str:
+    """Awaits."""
+    with reported(tag):
+        await asyncio.sleep(seconds)
+    return tag
+
+
+@server.tool()
+async def stubborn(tag: str, seconds: float) -> str:
+    """Swallows its cancellation, works on for a while and returns a result."""
+    with reported(tag):
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(seconds)
+    return tag
+
+
+@server.tool()
+async def spin(tag: str, seconds: float) -> str:
+    """Blocks the event loop."""
+    end = time.monotonic() + seconds
+    with reported(tag):
+        while time.monotonic() < end and not stop_asked():
+            pass
+    return tag
+
+
+@server.tool()
+async def block(tag: str, seconds: float) -> str:
+    """Blocks a thread, which it asks for itself: this SDK runs a plain `def` on the event loop."""
+
+    def body() -> None:
+        end = time.monotonic() + seconds
+        with reported(tag):
+            while time.monotonic() < end and not stop_asked():
+                time.sleep(0.005)
+
+    await anyio.to_thread.run_sync(body)
+    return tag
+
+
+report("sdk", importlib.metadata.version("mcp"))
+countermand.run(server) if "guarded" in sys.argv else server.run()
