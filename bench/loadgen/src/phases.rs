@@ -1,0 +1,238 @@
+//! What is measured: throughput and latency of a trivial tool, and how soon a cancelled handler has ended.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::server::{Report, Result, Server, id_of, now};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Latencies in nanoseconds.
+#[derive(Default)]
+pub(crate) struct Samples(Vec<u64>);
+
+impl Samples {
+    pub(crate) fn append(&mut self, mut other: Samples) {
+        self.0.append(&mut other.0);
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    pub(crate) fn per_second(&self, seconds: f64) -> f64 {
+        self.0.len() as f64 / seconds
+    }
+
+    /// Milliseconds.
+    #[allow(clippy::cast_precision_loss)]
+    pub(crate) fn report(mut self) -> Value {
+        if self.0.is_empty() {
+            return Value::Null;
+        }
+        self.0.sort_unstable();
+        let at = |percent: usize| self.0[(self.0.len() - 1) * percent / 100] as f64 / 1e6;
+        json!({ "p50": at(50), "p99": at(99), "count": self.0.len() })
+    }
+}
+
+pub(crate) fn median(values: &mut [f64]) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+fn echo(id: u64) -> String {
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":{{\"name\":\"echo\",\"arguments\":{{\"text\":\"hello\"}}}}}}\n"
+    )
+}
+
+fn call(id: u64, tool: &str, tag: &str) -> String {
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":{{\"name\":\"{tool}\",\"arguments\":{{\"tag\":\"{tag}\"}}}}}}\n"
+    )
+}
+
+fn cancel(id: u64) -> String {
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{{\"requestId\":{id}}}}}\n"
+    )
+}
+
+/// Requests that are kept in flight: each answer is followed by the next request.
+struct Flight {
+    sent: HashMap<u64, u64>,
+    samples: Samples,
+}
+
+impl Flight {
+    fn start(server: &mut Server, in_flight: usize) -> Result<Self> {
+        let mut flight = Flight { sent: HashMap::new(), samples: Samples::default() };
+        flight.send(server, in_flight)?;
+        Ok(flight)
+    }
+
+    fn send(&mut self, server: &mut Server, count: usize) -> Result<()> {
+        let mut bytes = String::new();
+        let at = now();
+        for _ in 0..count {
+            let id = server.fresh_id();
+            bytes.push_str(&echo(id));
+            self.sent.insert(id, at);
+        }
+        server.write(bytes.as_bytes())?;
+        Ok(())
+    }
+
+    /// Takes what has come; `again` keeps the number in flight.
+    fn turn(
+        &mut self,
+        server: &mut Server,
+        again: bool,
+        mut report: impl FnMut(Report),
+    ) -> Result<()> {
+        let mut answered = 0;
+        server.read(
+            Duration::from_millis(5),
+            |line| {
+                if let Some(at) = id_of(line).and_then(|id| self.sent.remove(&id)) {
+                    self.samples.0.push(now() - at);
+                    answered += 1;
+                }
+            },
+            &mut report,
+        )?;
+        if again && answered > 0 {
+            self.send(server, answered)?;
+        }
+        Ok(())
+    }
+
+    fn land(mut self, server: &mut Server) -> Result<Samples> {
+        let counted = self.samples.0.len();
+        let end = now() + nanoseconds(PATIENCE.as_secs_f64());
+        while !self.sent.is_empty() {
+            if now() > end {
+                return Err(format!("{} requests were never answered", self.sent.len()).into());
+            }
+            self.turn(server, false, |_| {})?;
+        }
+        // What was answered after the time does not count as throughput.
+        self.samples.0.truncate(counted);
+        Ok(self.samples)
+    }
+}
+
+/// Keeps `in_flight` calls of the echo tool in flight.
+pub(crate) fn load(server: &mut Server, in_flight: usize, seconds: f64) -> Result<Samples> {
+    let end = now() + nanoseconds(seconds);
+    let mut flight = Flight::start(server, in_flight)?;
+    while now() < end {
+        flight.turn(server, true, |_| {})?;
+    }
+    flight.land(server)
+}
+
+/// Cancels a tool that waits for its cancel, again and again, with nothing else to do.
+pub(crate) fn cancels_idle(server: &mut Server, tool: &str, count: usize) -> Result<Samples> {
+    let mut samples = Samples::default();
+    for _ in 0..count {
+        let id = server.fresh_id();
+        let tag = format!("{tool}-{id}");
+        server.write(call(id, tool, &tag).as_bytes())?;
+        server.until(PATIENCE, |_, report| is(report, "start", &tag))?;
+        // Let the handler reach what it waits in.
+        std::thread::sleep(Duration::from_millis(2));
+        let cancelled = server.write(cancel(id).as_bytes())?;
+        server.until(PATIENCE, |_, report| {
+            let hit = is(report, "exit", &tag);
+            if let (true, Some(report)) = (hit, report) {
+                samples.0.push(report.at.saturating_sub(cancelled));
+            }
+            hit
+        })?;
+    }
+    Ok(samples)
+}
+
+/// The same while calls of the echo tool are kept in flight.
+pub(crate) fn cancels_loaded(
+    server: &mut Server,
+    tool: &str,
+    in_flight: usize,
+    seconds: f64,
+) -> Result<Samples> {
+    enum State {
+        Pause { until: u64 },
+        Starting,
+        Running { since: u64 },
+        Cancelled { at: u64 },
+    }
+    let end = now() + nanoseconds(seconds);
+    let mut flight = Flight::start(server, in_flight)?;
+    let mut samples = Samples::default();
+    let (mut id, mut tag) = (0, String::new());
+    let mut state = State::Pause { until: 0 };
+    while now() < end || !matches!(state, State::Pause { .. }) {
+        if now() > end + nanoseconds(PATIENCE.as_secs_f64()) {
+            return Err(format!("{tag} did not end after its cancel").into());
+        }
+        match state {
+            State::Pause { until } if until < now() => {
+                id = server.fresh_id();
+                tag = format!("{tool}-{id}");
+                server.write(call(id, tool, &tag).as_bytes())?;
+                state = State::Starting;
+            }
+            State::Running { since } if since + 2_000_000 < now() => {
+                state = State::Cancelled { at: server.write(cancel(id).as_bytes())? };
+            }
+            _ => {}
+        }
+        flight.turn(server, true, |report| match state {
+            State::Starting if is(Some(&report), "start", &tag) => {
+                state = State::Running { since: report.at };
+            }
+            State::Cancelled { at } if is(Some(&report), "exit", &tag) => {
+                samples.0.push(report.at.saturating_sub(at));
+                state = State::Pause { until: now() + 3_000_000 };
+            }
+            _ => {}
+        })?;
+    }
+    flight.land(server)?;
+    Ok(samples)
+}
+
+/// The text that a tool answers with.
+pub(crate) fn text_of(server: &mut Server, tool: &str, arguments: &str) -> Result<String> {
+    let id = server.fresh_id();
+    server.write(
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":{{\"name\":\"{tool}\",\"arguments\":{arguments}}}}}\n")
+            .as_bytes(),
+    )?;
+    let mut answer = None;
+    let end = now() + nanoseconds(PATIENCE.as_secs_f64());
+    while answer.is_none() && now() < end {
+        server.read(
+            Duration::from_millis(50),
+            |line| {
+                if id_of(line) == Some(id) {
+                    answer = serde_json::from_slice::<Value>(line).ok();
+                }
+            },
+            |_| {},
+        )?;
+    }
+    let answer = answer.ok_or("no answer")?;
+    let text = answer["result"]["content"][0]["text"].as_str();
+    Ok(text.ok_or_else(|| format!("no text in {answer}"))?.to_owned())
+}
+
+fn is(report: Option<&Report>, event: &str, tag: &str) -> bool {
+    report.is_some_and(|report| report.event == event && report.tag == tag)
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn nanoseconds(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}
