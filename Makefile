@@ -1,0 +1,79 @@
+# Everything that the targets need is installed into the checkout: .tools, python/.venvs, node_modules.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help build build-python build-node demo bench test test-rust test-python test-node soak lint fmt clean
+
+PYTHON ?= python3
+ENVS := mcp1 mcp2 fastmcp3 fastmcp4
+RUFF := .tools/venv/bin/ruff
+PYRIGHT := .tools/venv/bin/pyright
+# The bindings are libraries for a host to load: tested from its language, and no test binary of theirs links.
+CRATES := --workspace --exclude countermand-python --exclude countermand-node
+OWN_PYTHON := demo bench tests
+
+export PATH := $(CURDIR)/.tools/cargo/bin:$(PATH)
+
+help: ## Say what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## Every situation on real servers, stock beside guarded, in one table
+	@tools/step "building for Python" $(PYTHON) python/scripts/envs.py mcp1 mcp2
+	@tools/step "building for Node" tools/node-build
+	@tools/step "installing the demo's SDK" tools/npm-ci demo
+	@$(PYTHON) demo/run.py
+
+test: test-rust test-python test-node ## All tests of the three languages
+
+test-rust: .tools/cargo/installed ## The core, the wire, the scenarios and the examples in the papers
+	cargo nextest run $(CRATES)
+	cargo test --doc $(CRATES)
+
+test-python: build-python ## The Python package under four SDKs, the scenarios among it
+	@for env in $(ENVS); do echo "== $$env"; (cd python && .venvs/$$env/bin/python -m pytest); done
+
+test-node: build-node ## The Node package under its SDKs, the scenarios among it
+	cd node && npm test
+
+soak: build ## The long runs, left out of `make test`
+	cargo nextest run $(CRATES) --release --run-ignored ignored-only --no-tests pass
+	@for env in $(ENVS); do echo "== $$env"; (cd python && .venvs/$$env/bin/python -m pytest -m long); done
+
+bench: build ## All benchmarks, printed and written to BENCHMARKS.md
+	@tools/step "installing the SDKs" tools/npm-ci bench
+	@tools/step "building the load" cargo build --release -p countermand-loadgen
+	@tools/step "measuring the core" cargo bench -p countermand-core
+	@$(PYTHON) bench/run.py
+
+build: build-python build-node ## The two packages, and an environment for each Python SDK
+
+build-python:
+	@tools/step "building for Python" $(PYTHON) python/scripts/envs.py
+
+build-node:
+	@tools/step "building for Node" tools/node-build
+
+lint: build .tools/cargo/installed ## Formatters, linters and type checkers of the three languages
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- --deny warnings
+	cargo deny --log-level error check bans licenses sources
+	cd python && ../$(RUFF) check . && ../$(RUFF) format --check .
+	$(RUFF) check $(OWN_PYTHON)
+	$(RUFF) format --check $(OWN_PYTHON)
+	cd python && ../$(PYRIGHT) --pythonpath .venvs/mcp2/bin/python
+	cd node && npm run lint
+
+fmt: build ## Format everything
+	cargo fmt --all
+	cd python && ../$(RUFF) format .
+	$(RUFF) format $(OWN_PYTHON)
+	cd node && npm run format
+
+clean: ## Remove everything that was built or installed
+	rm -rf target .tools python/.venvs python/dist */node_modules node/dist node/native
+
+.tools/cargo/installed: tools/requirements.txt
+	$(PYTHON) -m venv .tools/cargo
+	.tools/cargo/bin/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
