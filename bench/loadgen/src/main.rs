@@ -88,12 +88,19 @@ fn round(
     seen.per_second.push(echo.per_second(job.seconds));
     seen.echo.append(echo);
     seen.cancel_idle.append(phases::cancels_idle(server, "wait", 40)?);
-    seen.cancel_loaded.append(phases::cancels_loaded(server, "wait", job.in_flight, job.seconds)?);
+    seen.cancel_loaded.append(phases::cancels_loaded(
+        server,
+        "wait",
+        4,
+        job.in_flight,
+        job.seconds,
+    )?);
     if side.token.contains(&Phase::FlagIdle) {
         seen.flag_idle.append(phases::cancels_idle(server, "poll", 40)?);
     }
     if side.token.contains(&Phase::FlagLoaded) {
-        let flags = phases::cancels_loaded(server, "poll", job.in_flight, job.seconds)?;
+        // A thread that polls leaves the others little: few at once, for longer.
+        let flags = phases::cancels_loaded(server, "poll", 2, job.in_flight, job.seconds * 2.0)?;
         seen.flag_loaded.append(flags);
     }
     if side.token.contains(&Phase::Cost) {

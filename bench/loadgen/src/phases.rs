@@ -9,6 +9,9 @@ use crate::server::{Report, Result, Server, id_of, now};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a handler that has started is given to reach what it waits in. Nanoseconds.
+const REACH: u64 = 2_000_000;
+
 /// Latencies in nanoseconds.
 #[derive(Default)]
 pub(crate) struct Samples(Vec<u64>);
@@ -139,64 +142,95 @@ pub(crate) fn cancels_idle(server: &mut Server, tool: &str, count: usize) -> Res
         let id = server.fresh_id();
         let tag = format!("{tool}-{id}");
         server.write(call(id, tool, &tag).as_bytes())?;
-        server.until(PATIENCE, |_, report| is(report, "start", &tag))?;
+        server
+            .until(PATIENCE, |_, report| report.is_some_and(|report| report.is("start", &tag)))?;
         // Let the handler reach what it waits in.
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(Duration::from_nanos(REACH));
         let cancelled = server.write(cancel(id).as_bytes())?;
         server.until(PATIENCE, |_, report| {
-            let hit = is(report, "exit", &tag);
-            if let (true, Some(report)) = (hit, report) {
-                samples.0.push(report.at.saturating_sub(cancelled));
-            }
-            hit
+            let Some(report) = report.filter(|report| report.is("exit", &tag)) else {
+                return false;
+            };
+            samples.0.push(report.at.saturating_sub(cancelled));
+            true
         })?;
     }
     Ok(samples)
 }
 
-/// The same while calls of the echo tool are kept in flight.
+/// A call that is made, cancelled when its handler has started, and made again when that has ended.
+struct Victim {
+    id: u64,
+    tag: String,
+    state: State,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    Pause { until: u64 },
+    Starting,
+    Running { since: u64 },
+    Cancelled { at: u64 },
+}
+
+impl Victim {
+    /// Does what is due. `last`: no new call is made.
+    fn act(&mut self, server: &mut Server, tool: &str, last: bool) -> Result<()> {
+        match self.state {
+            State::Pause { until } if until < now() && !last => {
+                self.id = server.fresh_id();
+                self.tag = format!("{tool}-{}", self.id);
+                server.write(call(self.id, tool, &self.tag).as_bytes())?;
+                self.state = State::Starting;
+            }
+            State::Running { since } if since + REACH < now() => {
+                self.state = State::Cancelled { at: server.write(cancel(self.id).as_bytes())? };
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, report: &Report, samples: &mut Samples) {
+        match self.state {
+            State::Starting if report.is("start", &self.tag) => {
+                self.state = State::Running { since: report.at };
+            }
+            State::Cancelled { at } if report.is("exit", &self.tag) => {
+                samples.0.push(report.at.saturating_sub(at));
+                self.state = State::Pause { until: now() + REACH };
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The same while calls of the echo tool are kept in flight. `victims`: how many at once.
 pub(crate) fn cancels_loaded(
     server: &mut Server,
     tool: &str,
+    victims: usize,
     in_flight: usize,
     seconds: f64,
 ) -> Result<Samples> {
-    enum State {
-        Pause { until: u64 },
-        Starting,
-        Running { since: u64 },
-        Cancelled { at: u64 },
-    }
     let end = now() + nanoseconds(seconds);
     let mut flight = Flight::start(server, in_flight)?;
     let mut samples = Samples::default();
-    let (mut id, mut tag) = (0, String::new());
-    let mut state = State::Pause { until: 0 };
-    while now() < end || !matches!(state, State::Pause { .. }) {
+    let mut victims: Vec<Victim> = (0..victims)
+        .map(|_| Victim { id: 0, tag: String::new(), state: State::Pause { until: 0 } })
+        .collect();
+    while now() < end || victims.iter().any(|v| !matches!(v.state, State::Pause { .. })) {
         if now() > end + nanoseconds(PATIENCE.as_secs_f64()) {
-            return Err(format!("{tag} did not end after its cancel").into());
+            return Err(format!("a {tool} did not end after its cancel").into());
         }
-        match state {
-            State::Pause { until } if until < now() => {
-                id = server.fresh_id();
-                tag = format!("{tool}-{id}");
-                server.write(call(id, tool, &tag).as_bytes())?;
-                state = State::Starting;
-            }
-            State::Running { since } if since + 2_000_000 < now() => {
-                state = State::Cancelled { at: server.write(cancel(id).as_bytes())? };
-            }
-            _ => {}
+        let last = now() >= end;
+        for victim in &mut victims {
+            victim.act(server, tool, last)?;
         }
-        flight.turn(server, true, |report| match state {
-            State::Starting if is(Some(&report), "start", &tag) => {
-                state = State::Running { since: report.at };
+        flight.turn(server, true, |report| {
+            for victim in &mut victims {
+                victim.hear(&report, &mut samples);
             }
-            State::Cancelled { at } if is(Some(&report), "exit", &tag) => {
-                samples.0.push(report.at.saturating_sub(at));
-                state = State::Pause { until: now() + 3_000_000 };
-            }
-            _ => {}
         })?;
     }
     flight.land(server)?;
@@ -226,10 +260,6 @@ pub(crate) fn text_of(server: &mut Server, tool: &str, arguments: &str) -> Resul
     let answer = answer.ok_or("no answer")?;
     let text = answer["result"]["content"][0]["text"].as_str();
     Ok(text.ok_or_else(|| format!("no text in {answer}"))?.to_owned())
-}
-
-fn is(report: Option<&Report>, event: &str, tag: &str) -> bool {
-    report.is_some_and(|report| report.event == event && report.tag == tag)
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]

@@ -28,6 +28,12 @@ pub(crate) struct Report {
     pub(crate) at: u64,
 }
 
+impl Report {
+    pub(crate) fn is(&self, event: &str, tag: &str) -> bool {
+        self.event == event && self.tag == tag
+    }
+}
+
 pub(crate) struct Server {
     child: Child,
     stdin: ChildStdin,
@@ -82,10 +88,12 @@ impl Server {
         self.last_id
     }
 
-    /// Writes the bytes. Returns when the last of them was written.
+    /// Writes the bytes. Returns when: taken before the write, since a preempted writer can be overtaken by
+    /// what its bytes bring about.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<u64> {
+        let at = now();
         self.stdin.write_all(bytes)?;
-        Ok(now())
+        Ok(at)
     }
 
     /// Waits for something from the server, at most so long, and hands out each reply (a line) and each report.
