@@ -37,7 +37,7 @@ test-node: build-node ## The Node package under its SDKs, the scenarios among it
 	cd node && npm test
 
 soak: build ## The long runs, left out of `make test`
-	cargo nextest run $(CRATES) --release --run-ignored ignored-only --no-tests pass
+	cargo nextest run $(CRATES) --release --run-ignored only --no-tests pass
 	@for env in $(ENVS); do echo "== $$env"; (cd python && .venvs/$$env/bin/python -m pytest -m long); done
 
 bench: build ## All benchmarks, printed and written to BENCHMARKS.md

@@ -12,10 +12,13 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from harness.seen import Seen
-from harness.servers import SERVERS, Server
+from harness.servers import ROOT, SERVERS, Server
 from harness.session import Session
 from harness.situations import SITUATIONS, Situation
 from harness.table import LEGEND, Table
+
+# What the servers say on stderr.
+LOG = ROOT / "target" / "demo.log"
 
 
 class Column:
@@ -55,11 +58,11 @@ class Column:
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--log", default="/dev/null", help="where the servers' stderr goes")
     arguments.add_argument("--details", action="store_true", help="explain every cell marked with !")
     options = arguments.parse_args()
     wrong = []
-    with open(options.log, "w", encoding="utf-8") as log:
+    LOG.parent.mkdir(exist_ok=True)
+    with LOG.open("w", encoding="utf-8") as log:
         columns = [Column(server, guarded, log) for server in SERVERS for guarded in (False, True)]
         table = Table(sys.stdout)
         for situation in SITUATIONS:

@@ -69,7 +69,7 @@ class Session:
             self.wait(lambda: self.replies("hello") or self.ended(), 20)
             if not self.replies("hello"):
                 self.kill()
-                raise RuntimeError(f"{server.command[-1]} did not come up: see its stderr")
+                raise RuntimeError(f"{server.command[-1]} did not come up: see target/demo.log")
             self.initialized()
 
     # Reading
