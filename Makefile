@@ -43,7 +43,7 @@ soak: build ## The long runs, left out of `make test`
 bench: build ## All benchmarks, printed and written to BENCHMARKS.md
 	@tools/step "installing the SDKs" tools/npm-ci bench
 	@tools/step "building the load" cargo build --release -p countermand-loadgen
-	@tools/step "measuring the core" cargo bench -p countermand-core
+	@tools/step "measuring the core" cargo bench -p countermand-core --bench core
 	@$(PYTHON) bench/run.py
 
 build: build-python build-node ## The two packages, and an environment for each Python SDK

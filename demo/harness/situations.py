@@ -89,8 +89,8 @@ def racing_the_answer(session: Session) -> Seen:
         calls += [call for _, call in batch]
         session.write(*(request for request, _ in batch))
         session.wait(partial(session.started, calls[-1]), 2)
-        listen(session, 0.018 + dice.random() * 0.004)
-        session.write(*(cancelled({"requestId": call.id}) for _, call in batch))
+        listen(session, 0.014 + dice.random() * 0.012)
+        session.write(*(cancelled({"requestId": call.id}) for _, call in reversed(batch)))
     listen(session)
     if seen := broken(session):
         return Seen(seen.text, False, f"{seen.detail}, after {len(calls)} cancels")
