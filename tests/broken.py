@@ -16,7 +16,7 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COPY = ROOT / "target" / "broken"
 SKIP = shutil.ignore_patterns("target", ".*", "node_modules", "__pycache__", "*.node", "*.so")
-LIMIT = 600
+LIMIT = 60
 
 
 def copy_changed(source: str, target: str) -> None:

@@ -110,7 +110,7 @@ impl Reader {
             Framed::Frame(frame) => self.apply(frame, inner.connection.receive(frame, now)),
             Framed::TooLong => {
                 let reply = inner.connection.too_long(inner.config.max_frame);
-                inner.outbox.push([reply]);
+                inner.outbox.push(vec![reply]);
             }
         });
         inner.inbox.tell();
@@ -125,7 +125,7 @@ impl Reader {
             }
             Received::Cancelled { generation, .. } => inner.cancelled(generation),
             Received::Reject { reply, .. } => {
-                inner.outbox.push([reply]);
+                inner.outbox.push(vec![reply]);
             }
             Received::Batch(parts) => {
                 for BatchPart { frame, verdict } in parts {

@@ -85,7 +85,7 @@ impl Wire {
         let inner = Arc::new(Inner {
             connection: Connection::new(config.connection.clone()),
             inbox: Inbox::new(wake),
-            outbox: Outbox::new(config.max_queued),
+            outbox: Outbox::new(write, config.max_queued),
             exit: ExitWatch::default(),
             deciding: RwLock::new(()),
             epoch: Instant::now(),
@@ -96,7 +96,7 @@ impl Wire {
         let writer = inner.clone();
         std::thread::Builder::new()
             .name("countermand-write".into())
-            .spawn(move || writer.write(&write))?;
+            .spawn(move || writer.write())?;
         std::thread::Builder::new().name("countermand-read".into()).spawn(move || reader.run())?;
         Ok(Self { inner })
     }
@@ -240,8 +240,8 @@ impl Inner {
         control.nudge();
     }
 
-    fn write(&self, fd: &OwnedFd) {
-        let whole = self.outbox.write_all(fd, || {
+    fn write(&self) {
+        let whole = self.outbox.write_all(|| {
             self.make_room();
             self.inbox.push(Event::Writable);
             self.inbox.tell();
