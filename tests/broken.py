@@ -7,8 +7,10 @@ does not compile, or cannot be found, is no test that noticed: the untouched cop
 """
 
 import argparse
+import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -16,7 +18,6 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COPY = ROOT / "target" / "broken"
 SKIP = shutil.ignore_patterns("target", ".*", "node_modules", "__pycache__", "*.node", "*.so")
-LIMIT = 60
 
 
 def copy_changed(source: str, target: str) -> None:
@@ -27,12 +28,21 @@ def copy_changed(source: str, target: str) -> None:
         there.write_bytes(data)
 
 
-def run(command: list[str], folder: pathlib.Path = COPY) -> subprocess.CompletedProcess[str]:
-    """Runs a command in the copy, at most LIMIT seconds: a test that hangs has noticed too."""
+HUNG = 124
+
+
+def run(command: list[str], limit: float = 600) -> subprocess.CompletedProcess[str]:
+    """Runs a command in the copy, at most so many seconds: a test that hangs has noticed too."""
+    process = subprocess.Popen(
+        command, cwd=COPY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     try:
-        return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT)
-    except subprocess.TimeoutExpired as hung:
-        return subprocess.CompletedProcess(command, 1, "", f"hung for {hung.timeout} s")
+        out, err = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return subprocess.CompletedProcess(command, HUNG, "", f"hung for {limit} s")
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 class Rust:
@@ -45,9 +55,9 @@ class Rust:
         return built.stderr if built.returncode else None
 
     def passes(self, test: str) -> bool:
-        done = run(["cargo", "test", "--quiet", *self.packages, "--tests", "--lib", test])
+        done = run(["cargo", "test", "--quiet", *self.packages, "--tests", "--lib", test], limit=30)
         ran = sum(int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("running "))
-        if not ran:
+        if not ran and done.returncode != HUNG:
             sys.exit(f"no such test: {test}\n{done.stderr}")
         return done.returncode == 0
 
