@@ -76,8 +76,17 @@ def main(names: list[str]) -> None:
         environment(folder, name, "test")
         stamp = folder / "wheel.stamp"
         if not stamp.exists() or stamp.read_text() != wanted:
-            run(folder / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check",
-                "--force-reinstall", "--no-deps", file)
+            run(
+                folder / "bin" / "python",
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "--disable-pip-version-check",
+                "--force-reinstall",
+                "--no-deps",
+                file,
+            )
             stamp.write_text(wanted)
 
 

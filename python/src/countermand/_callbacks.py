@@ -7,7 +7,8 @@ import logging
 import threading
 from collections.abc import Callable
 
-from . import _native
+from ._native import Callbacks
+from ._native import Token as NativeToken
 
 logger = logging.getLogger("countermand")
 
@@ -17,10 +18,10 @@ Unregister = Callable[[], None]
 _functions: dict[int, Callable[[], object]] = {}
 _keys = itertools.count(1)
 _start = threading.Lock()
-_queue: _native.Callbacks | None = None
+_queue: Callbacks | None = None
 
 
-def register(token: _native.Token, function: Callable[[], object]) -> Unregister:
+def register(token: NativeToken, function: Callable[[], object]) -> Unregister:
     """Has ``function`` called when ``token`` trips."""
     key = next(_keys)
     _functions[key] = function
@@ -33,17 +34,19 @@ def register(token: _native.Token, function: Callable[[], object]) -> Unregister
     return unregister
 
 
-def _running_queue() -> _native.Callbacks:
+def _running_queue() -> Callbacks:
     global _queue
     with _start:
         if _queue is None:
-            _queue = _native.Callbacks()
-            thread = threading.Thread(target=_serve, args=(_queue,), name="countermand-callbacks", daemon=True)
+            _queue = Callbacks()
+            thread = threading.Thread(
+                target=_serve, args=(_queue,), name="countermand-callbacks", daemon=True
+            )
             thread.start()
         return _queue
 
 
-def _serve(queue: _native.Callbacks) -> None:
+def _serve(queue: Callbacks) -> None:
     while (key := queue.next()) is not None:
         function = _functions.pop(key, None)
         if function is None:

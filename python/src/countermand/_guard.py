@@ -64,8 +64,8 @@ def run(server: Any, **options: Unpack[Options]) -> None:
     guard(server, **options)
     if not hasattr(server, "run_stdio_async"):
         raise TypeError(
-            "a low-level server is run on streams: async with countermand.stdio_server(server) as (read, write): "
-            "await server.run(read, write, server.create_initialization_options())"
+            "a low-level server is run on streams: async with countermand.stdio_server(server) as (read, write):"
+            " await server.run(read, write, server.create_initialization_options())"
         )
     server.run(transport="stdio")
 

@@ -1,7 +1,7 @@
 """One handler's life: it starts if the engine lets it, runs in a scope of ours, and its exit is told.
 
 ```text
-waiting ──start──▶ running ──returned, raised──▶ exited ──▶ the SDK answers, and the engine lets it pass or not
+waiting ──start──▶ running ──returned, raised──▶ exited ──▶ the SDK answers; the engine lets it pass or not
    └─ cancelled ─▶ never runs        └─ cancelled: the scope is cancelled, whatever comes of it is swallowed
 ```
 
@@ -15,12 +15,12 @@ import asyncio
 import math
 import sys
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any
+from typing import Any, cast
 
 import anyio
 
 from ._errors import Cancelled
-from ._link import Link, current_link
+from ._link import current_link
 from ._sdk import CANCELLED, INTERNAL_ERROR
 from ._token import Token, _current  # pyright: ignore[reportPrivateUsage]
 
@@ -121,7 +121,7 @@ def _end_of_call(error: BaseException) -> BaseException | None:
         _withdraw_cancel()
         return None
     if isinstance(error, BaseExceptionGroup):
-        group: BaseExceptionGroup[BaseException] = error
+        group = cast("BaseExceptionGroup[BaseException]", error)
         found, rest = group.split(cancellation)
         return error if found is None else rest
     return error
@@ -133,6 +133,6 @@ def _withdraw_cancel() -> None:
         task = asyncio.current_task()
     except RuntimeError:
         return
-    if task is not None and hasattr(task, "uncancel"):
+    if sys.version_info >= (3, 11) and task is not None:
         while task.cancelling():
             task.uncancel()

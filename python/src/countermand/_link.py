@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from types import TracebackType
@@ -65,7 +65,7 @@ class Link:
         self._congested: anyio.Event | None = None
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[Link]:
+    async def open(self) -> AsyncGenerator[Link]:
         """Serves while the block runs; at its end the connection is over."""
         try:
             self._loop = asyncio.get_running_loop()

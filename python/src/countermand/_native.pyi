@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, TypedDict
 
-from typing_extensions import Unpack
+from typing_extensions import Self, Unpack
 
 _Cause = Literal["peer", "timeout", "disconnect", "shutdown", "local"]
 
@@ -25,11 +25,12 @@ class Connection:
     For transports of one's own: bytes of one message and a time in seconds go in, verdicts come out.
     """
 
-    def __new__(cls, **options: Unpack[ConnectionOptions]) -> Connection: ...
+    def __new__(cls, **options: Unpack[ConnectionOptions]) -> Self: ...
     def receive(self, frame: bytes, now: float) -> list[dict[str, Any]]:
         """What to do with a message of the peer's: one verdict, or one for each element of a batch.
 
-        ``{"verdict": "deliver", "generation": int | None, "frame": bytes, "rewritten": bool, "slot", "serial"}``,
+        ``{"verdict": "deliver", "generation": int | None, "frame": bytes, "rewritten": bool,
+        "slot": int | None, "serial": int | None}``,
         ``{"verdict": "cancelled", "generation": int, "silence": "nothing" | "close_stream" | bytes}``,
         ``{"verdict": "ignored", "reason": str}`` or ``{"verdict": "reject", "reply": bytes, "reason": str}``.
         """
@@ -57,7 +58,7 @@ class Connection:
 class Token:
     """What `countermand.Token` is made of."""
 
-    def __new__(cls, source: Token | Connection, generation: int | None = None) -> Token: ...
+    def __new__(cls, source: Token | Connection, generation: int | None = None) -> Self: ...
     @property
     def cancelled(self) -> bool:
         """Whether it has tripped: one atomic load."""
@@ -81,7 +82,7 @@ class Watch:
     def close(self) -> None: ...
 
 class Callbacks:
-    def __new__(cls) -> Callbacks: ...
+    def __new__(cls) -> Self: ...
     def next(self) -> int | None: ...
     def watch(self, token: Token, key: int) -> Watch: ...
 
@@ -94,7 +95,7 @@ class Wire:
         max_frame: int | None = None,
         max_queued: int | None = None,
         **options: Unpack[ConnectionOptions],
-    ) -> Wire: ...
+    ) -> Self: ...
     def fileno(self) -> int: ...
     @property
     def connection(self) -> Connection: ...

@@ -1,3 +1,6 @@
+# Only one of the two SDKs is ever installed: what comes from the other cannot be resolved.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownLambdaType=false
 """What differs between the two generations of the Python SDK: `mcp` 1.x and 2.x.
 
 `fastmcp` 3 stands on the first and `fastmcp` 4 on the second. Nothing of either is imported before a server

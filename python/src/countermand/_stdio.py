@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @asynccontextmanager
 async def stdio_server(
     server: Any = None, **options: Unpack[Options]
-) -> AsyncIterator[tuple[ReadStream, WriteStream]]:
+) -> AsyncGenerator[tuple[ReadStream, WriteStream]]:
     """Serves MCP on this process's stdin and stdout, read and written by the engine.
 
     In place of ``mcp.server.stdio.stdio_server()``::
@@ -50,7 +50,7 @@ async def stdio_server(
 
 
 @asynccontextmanager
-async def serving(wire: Wire) -> AsyncIterator[Link]:
+async def serving(wire: Wire) -> AsyncGenerator[Link]:
     """Serves on a wire, and says so to the tasks that are started in the block."""
     async with Link(wire, sdk()).open() as link:
         before = current_link.set(link)

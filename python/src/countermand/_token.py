@@ -8,11 +8,11 @@ from functools import partial
 
 import anyio
 
-from . import _callbacks, _native
-from ._callbacks import Unregister
+from ._callbacks import Unregister, register
+from ._native import Token as NativeToken
 
 
-class Token(_native.Token):
+class Token(NativeToken):
     """One request's place in the cancellation tree. Trips once, with a cause; its children trip with it.
 
     Usable in any thread and any task. ``cancelled`` is one load of an atomic that the wire's own thread
@@ -32,7 +32,7 @@ class Token(_native.Token):
         something short that may be done from any thread, as ``connection.interrupt`` or
         ``process.terminate``. What it raises is logged. Returns a function that takes it back.
         """
-        return _callbacks.register(self, function)
+        return register(self, function)
 
     async def wait(self) -> None:
         """Returns when the token has tripped. Under asyncio and trio."""
