@@ -33,11 +33,12 @@ impl Wire {
     /// `Wire()` takes the process's stdin and stdout; `Wire(fds=(read, write))` takes over two
     /// descriptors, which it closes.
     #[new]
-    #[pyo3(signature = (*, fds=None, grace=None, max_frame=None, max_queued=None, **options))]
+    #[pyo3(signature = (*, fds=None, grace=None, exit_process=true, max_frame=None, max_queued=None, **options))]
     fn new(
         py: Python<'_>,
         fds: Option<(i32, i32)>,
         grace: Option<&Bound<'_, PyAny>>,
+        exit_process: bool,
         max_frame: Option<usize>,
         max_queued: Option<usize>,
         options: Option<&Bound<'_, PyDict>>,
@@ -46,6 +47,7 @@ impl Wire {
         if let Some(grace) = grace {
             config.grace = duration("grace", grace)?;
         }
+        config.exit_process = exit_process;
         config.max_frame = max_frame.unwrap_or(config.max_frame);
         config.max_queued = max_queued.unwrap_or(config.max_queued);
         let (ready, tell) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
@@ -141,10 +143,5 @@ impl Wire {
     fn flush(&self, py: Python<'_>, timeout: &Bound<'_, PyAny>) -> PyResult<bool> {
         let timeout: Duration = duration("timeout", timeout)?;
         Ok(py.detach(|| self.inner.flush(timeout)))
-    }
-
-    /// The process goes on after the connection: it will not be ended.
-    fn detach_exit(&self) {
-        self.inner.detach_exit();
     }
 }

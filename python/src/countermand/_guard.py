@@ -51,8 +51,8 @@ def guard(server: Server, **options: Unpack[Options]) -> Server:
 def run(server: Any, **options: Unpack[Options]) -> None:
     """Runs a server over stdio under the engine: the one changed line, in place of ``server.run()``.
 
-    Returns when the connection is over. A handler that does not unwind within ``grace`` seconds after
-    that is left behind, and the process ends.
+    Returns when the connection is over. ``grace`` seconds after that the process ends, whatever a handler is
+    still stuck in: a program that goes on after serving passes ``exit_process=False``.
 
     Args:
         server: as for :func:`guard`, but for low-level servers: see :func:`stdio_server`.
@@ -64,8 +64,8 @@ def run(server: Any, **options: Unpack[Options]) -> None:
     guard(server, **options)
     if not hasattr(server, "run_stdio_async"):
         raise TypeError(
-            "a low-level server is run on streams: async with countermand.stdio_server(server) as (read, write):"
-            " await server.run(read, write, server.create_initialization_options())"
+            "a low-level server is run on streams: async with countermand.stdio_server(server) as (read, "
+            "write): await server.run(read, write, server.create_initialization_options())"
         )
     server.run(transport="stdio")
 

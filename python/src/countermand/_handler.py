@@ -123,7 +123,7 @@ def _end_of_call(error: BaseException) -> BaseException | None:
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         found, rest = group.split(cancellation)
-        return error if found is None else rest
+        return group if found is None else rest
     return error
 
 

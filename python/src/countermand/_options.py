@@ -10,6 +10,8 @@ class Options(TypedDict, total=False):
 
     grace: float
     """Seconds that handlers may take to unwind after end of input or a signal; then the process ends. 2."""
+    exit_process: bool
+    """Whether the process is ended when that time has passed. True; False where the program goes on."""
     id_match: Literal["strict", "lenient"]
     """``lenient``: ``"7"`` may cancel ``7`` where only that fits. ``strict``."""
     early_cancel: tuple[float, int] | None
