@@ -14,7 +14,7 @@ use std::io::Read as _;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use phases::Samples;
+use phases::{POLL, Samples, WAIT};
 use server::Server;
 
 #[derive(Deserialize)]
@@ -87,21 +87,14 @@ fn round(
     let echo = phases::load(server, job.in_flight, job.seconds)?;
     seen.per_second.push(echo.per_second(job.seconds));
     seen.echo.append(echo);
-    seen.cancel_idle.append(phases::cancels_idle(server, "wait", 40)?);
-    seen.cancel_loaded.append(phases::cancels_loaded(
-        server,
-        "wait",
-        4,
-        job.in_flight,
-        job.seconds,
-    )?);
+    seen.cancel_idle.append(phases::cancels_idle(server, &WAIT, 40)?);
+    seen.cancel_loaded.append(phases::cancels_loaded(server, &WAIT, job.in_flight, job.seconds)?);
     if side.token.contains(&Phase::FlagIdle) {
-        seen.flag_idle.append(phases::cancels_idle(server, "poll", 40)?);
+        seen.flag_idle.append(phases::cancels_idle(server, &POLL, 20)?);
     }
     if side.token.contains(&Phase::FlagLoaded) {
-        // A thread that polls leaves the others little: few at once, for longer.
-        let flags = phases::cancels_loaded(server, "poll", 2, job.in_flight, job.seconds * 2.0)?;
-        seen.flag_loaded.append(flags);
+        let seconds = job.seconds * 2.0;
+        seen.flag_loaded.append(phases::cancels_loaded(server, &POLL, job.in_flight, seconds)?);
     }
     if side.token.contains(&Phase::Cost) {
         seen.cost.push(phases::text_of(server, "cost", "{}")?.parse()?);

@@ -9,8 +9,21 @@ use crate::server::{Report, Result, Server, id_of, now};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a handler that has started is given to reach what it waits in. Nanoseconds.
-const REACH: u64 = 2_000_000;
+/// A tool that is there to be cancelled.
+pub(crate) struct Target {
+    tool: &'static str,
+    /// How long its handler is given after its start to reach what it waits in. Nanoseconds.
+    reach: u64,
+    /// How many of it run at once where there is a load.
+    at_once: usize,
+}
+
+/// Awaits.
+pub(crate) const WAIT: Target = Target { tool: "wait", reach: 2_000_000, at_once: 4 };
+
+/// Polls its token. In Python a thread does, and to report its start has cost it the interpreter's lock: it
+/// has to get that back before it polls anything. It also leaves the others little, so there is one at once.
+pub(crate) const POLL: Target = Target { tool: "poll", reach: 20_000_000, at_once: 1 };
 
 /// Latencies in nanoseconds.
 #[derive(Default)]
@@ -136,7 +149,8 @@ pub(crate) fn load(server: &mut Server, in_flight: usize, seconds: f64) -> Resul
 }
 
 /// Cancels a tool that waits for its cancel, again and again, with nothing else to do.
-pub(crate) fn cancels_idle(server: &mut Server, tool: &str, count: usize) -> Result<Samples> {
+pub(crate) fn cancels_idle(server: &mut Server, target: &Target, count: usize) -> Result<Samples> {
+    let tool = target.tool;
     let mut samples = Samples::default();
     for _ in 0..count {
         let id = server.fresh_id();
@@ -144,8 +158,7 @@ pub(crate) fn cancels_idle(server: &mut Server, tool: &str, count: usize) -> Res
         server.write(call(id, tool, &tag).as_bytes())?;
         server
             .until(PATIENCE, |_, report| report.is_some_and(|report| report.is("start", &tag)))?;
-        // Let the handler reach what it waits in.
-        std::thread::sleep(Duration::from_nanos(REACH));
+        std::thread::sleep(Duration::from_nanos(target.reach));
         let cancelled = server.write(cancel(id).as_bytes())?;
         server.until(PATIENCE, |_, report| {
             let Some(report) = report.filter(|report| report.is("exit", &tag)) else {
@@ -175,15 +188,15 @@ enum State {
 
 impl Victim {
     /// Does what is due. `last`: no new call is made.
-    fn act(&mut self, server: &mut Server, tool: &str, last: bool) -> Result<()> {
+    fn act(&mut self, server: &mut Server, target: &Target, last: bool) -> Result<()> {
         match self.state {
             State::Pause { until } if until < now() && !last => {
                 self.id = server.fresh_id();
-                self.tag = format!("{tool}-{}", self.id);
-                server.write(call(self.id, tool, &self.tag).as_bytes())?;
+                self.tag = format!("{}-{}", target.tool, self.id);
+                server.write(call(self.id, target.tool, &self.tag).as_bytes())?;
                 self.state = State::Starting;
             }
-            State::Running { since } if since + REACH < now() => {
+            State::Running { since } if since + target.reach < now() => {
                 self.state = State::Cancelled { at: server.write(cancel(self.id).as_bytes())? };
             }
             _ => {}
@@ -198,34 +211,33 @@ impl Victim {
             }
             State::Cancelled { at } if report.is("exit", &self.tag) => {
                 samples.0.push(report.at.saturating_sub(at));
-                self.state = State::Pause { until: now() + REACH };
+                self.state = State::Pause { until: now() + 2_000_000 };
             }
             _ => {}
         }
     }
 }
 
-/// The same while calls of the echo tool are kept in flight. `victims`: how many at once.
+/// The same while calls of the echo tool are kept in flight.
 pub(crate) fn cancels_loaded(
     server: &mut Server,
-    tool: &str,
-    victims: usize,
+    target: &Target,
     in_flight: usize,
     seconds: f64,
 ) -> Result<Samples> {
     let end = now() + nanoseconds(seconds);
     let mut flight = Flight::start(server, in_flight)?;
     let mut samples = Samples::default();
-    let mut victims: Vec<Victim> = (0..victims)
+    let mut victims: Vec<Victim> = (0..target.at_once)
         .map(|_| Victim { id: 0, tag: String::new(), state: State::Pause { until: 0 } })
         .collect();
     while now() < end || victims.iter().any(|v| !matches!(v.state, State::Pause { .. })) {
         if now() > end + nanoseconds(PATIENCE.as_secs_f64()) {
-            return Err(format!("a {tool} did not end after its cancel").into());
+            return Err(format!("a {} did not end after its cancel", target.tool).into());
         }
         let last = now() >= end;
         for victim in &mut victims {
-            victim.act(server, tool, last)?;
+            victim.act(server, target, last)?;
         }
         flight.turn(server, true, |report| {
             for victim in &mut victims {
