@@ -1,6 +1,7 @@
 """Breaks the lines of broken.toml one at a time, in a copy of the project, and sees their tests fail.
 
     python3 tests/broken.py [--suite rust|python|node] [--only WORD]
+    python3 tests/broken.py --table        writes the table of tests/README.md, and breaks nothing
 
 Prints a row for each line; exits with 1 if a line could be broken without a test noticing. A test that
 does not compile, or cannot be found, is no test that noticed: the untouched copy must pass first.
@@ -62,7 +63,50 @@ class Rust:
         return done.returncode == 0
 
 
-SUITES = {"rust": Rust()}
+class Python:
+    """Runs the package of the copy, with the engine that is installed, in one of the environments."""
+
+    environment = "fastmcp3"
+
+    def build(self) -> str | None:
+        package = COPY / "python" / "src" / "countermand"
+        installed = next((ROOT / "python" / ".venvs" / self.environment / "lib").glob("*/site-packages/countermand"))
+        shutil.copy(next(installed.glob("_native*.so")), package)
+        link = COPY / "python" / "tests" / "countermand"
+        if not link.is_symlink():
+            link.symlink_to(package)
+        return None
+
+    def passes(self, test: str) -> bool:
+        python = ROOT / "python" / ".venvs" / self.environment / "bin" / "python"
+        command = [str(python), "-m", "pytest", "-x", "-k", test, "python/tests", "--rootdir", "python"]
+        done = run(["env", "PYTHONPATH=python/tests", *command], limit=120)
+        if done.returncode == 5:
+            sys.exit(f"no such test: {test}")
+        return done.returncode == 0
+
+
+class Node:
+    """Runs the package of the copy, compiled anew, with the engine that is built."""
+
+    def build(self) -> str | None:
+        for name in ("node_modules", "native"):
+            link = COPY / "node" / name
+            if not link.is_symlink():
+                link.symlink_to(ROOT / "node" / name)
+        built = run(["npm", "--prefix", "node", "run", "build:ts"])
+        return built.stdout if built.returncode else None
+
+    def passes(self, test: str) -> bool:
+        files = [str(file) for file in sorted((COPY / "node" / "test").glob("*.test.mjs"))]
+        done = run(["node", "--test", "--test-concurrency=1", f"--test-name-pattern={test}", *files], limit=300)
+        ran = [line for line in done.stdout.splitlines() if line.split()[1:2] == ["tests"]]
+        if ran and ran[-1].split()[2] == "0":
+            sys.exit(f"no such test: {test}")
+        return done.returncode == 0
+
+
+SUITES = {"rust": Rust(), "python": Python(), "node": Node()}
 
 
 def check(line: dict) -> list[str]:
@@ -82,12 +126,28 @@ def check(line: dict) -> list[str]:
         path.write_text(text)
 
 
+def write_table(lines: list[dict]) -> None:
+    """Puts the table of lines and tests between the marks in tests/README.md."""
+    rows = ["| | the line | where | tests that fail without it |", "|---|---|---|---|"]
+    for line in sorted(lines, key=lambda line: int(line["invariant"][1:])):
+        tests = ", ".join(f"`{test}`" for test in line["tests"])
+        rows.append(f"| {line['invariant']} | {line['what']} | `{line['file']}` | {tests} |")
+    page = ROOT / "tests" / "README.md"
+    before, _, rest = page.read_text().partition("<!-- table -->")
+    _, _, after = rest.partition("<!-- end -->")
+    page.write_text(f"{before}<!-- table -->\n{chr(10).join(rows)}\n<!-- end -->{after}")
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--suite", choices=SUITES)
     arguments.add_argument("--only", default="", help="lines whose description holds this word")
+    arguments.add_argument("--table", action="store_true", help="write the table of README.md")
     options = arguments.parse_args()
     lines = tomllib.loads((ROOT / "tests" / "broken.toml").read_text())["line"]
+    if options.table:
+        write_table(lines)
+        return
     lines = [line for line in lines if options.only in line["what"]]
     lines = [line for line in lines if options.suite in (None, line["suite"])]
     shutil.copytree(ROOT, COPY, ignore=SKIP, dirs_exist_ok=True, copy_function=copy_changed)

@@ -8,6 +8,9 @@
 //! Two threads run: one reads and decides, one writes. A cancel has tripped its token by the time
 //! the language hears of it, and a language that is stuck can still read the token.
 
+#[cfg(not(unix))]
+compile_error!("the wire needs POSIX pipes and signals: Countermand runs on Unix");
+
 mod config;
 mod exit;
 mod framer;
