@@ -1,0 +1,20 @@
+//! The N-API binding of Countermand. It translates; no race is decided here.
+//!
+//! The hot path is free functions over `u32` handles, memory that Rust and JavaScript share, and
+//! batches in both directions; a call across the border costs more than what it asks for. Tokens
+//! are read by JavaScript straight from the state words ([`shared`]).
+//!
+//! - [`wire`]: the stdio wire: opening, draining events, handing back what the SDK answers
+//! - [`tokens`]: child tokens, local trips and reasons
+//! - [`connection`]: the sans-I/O connection as a class, for transports of one's own
+//!
+//! Panics are caught at the border and become JavaScript errors.
+
+#![allow(unreachable_pub)] // napi exports the public items of private modules; no crate depends on this one.
+
+mod connection;
+mod options;
+mod shared;
+mod stats;
+mod tokens;
+mod wire;

@@ -1,0 +1,282 @@
+/**
+ * Tokens. Whether one has tripped stands in memory that the wire thread writes: reading it crosses no
+ * border and needs no event loop, so that even code which never yields can see its cancel.
+ *
+ * What needs the event loop (signals, callbacks, promises) follows when the loop gets to it. The word
+ * decides; nothing here does.
+ */
+
+import { storage } from './context.js';
+import { CancelledError, type Cause, causeOf } from './errors.js';
+import { freshen } from './fresh-signal.js';
+import native from './native.js';
+
+/** A request's cancellation, as its handler sees it. */
+export interface Token {
+	/** Whether it has tripped. Takes nanoseconds, and is true at once, also in a loop that never yields. */
+	readonly cancelled: boolean;
+	/** Why it tripped. */
+	readonly cause: Cause | undefined;
+	/** Why, in the words of whoever cancelled, if there were any. From the peer: not to be trusted. */
+	readonly reason: string | undefined;
+	/** The request's id, as the peer gave it; a `bigint` where a number could not hold it. */
+	readonly requestId: string | number | bigint;
+	/** An `AbortSignal` that is aborted, with a `CancelledError` as its reason, when the token trips. */
+	readonly signal: AbortSignal;
+	/** Throws a `CancelledError` if the token has tripped. */
+	checkpoint(): void;
+	/** Resolves with the cause when the token trips; stays pending if that never happens. */
+	whenCancelled(): Promise<Cause>;
+	/** Calls `callback` once when the token trips (soon, if it has). Returns a function that takes it back. */
+	onCancel(callback: (cause: Cause) => void): () => void;
+	/** A token that trips with this one, and can be cancelled alone. */
+	child(): Token;
+	/** Cancels this token and its children from our side. The request, if it is one, is still owed a reply. */
+	cancel(reason?: string): boolean;
+}
+
+/** Words for tokens whose request has ended: their state no longer changes. */
+const FINAL = new Uint32Array([0, 1, 2, 3, 4, 5]);
+
+/** A cause takes the low bits of a word, the serial of the slot the rest. */
+const CAUSE_BITS = 3;
+const CAUSE_MASK = 7;
+
+/** Where requests live: the wire. */
+export interface TokenHome {
+	/** The page that has this slot's word. */
+	words(slot: number): Uint32Array;
+	/** The open request that the SDK knows by this id. */
+	find(innerId: string | number): RequestToken | undefined;
+	openToken(generation: number): { handle: number } | null;
+	wireId(generation: number): string | undefined;
+}
+
+export class TokenNode implements Token {
+	#words: Uint32Array;
+	#index: number;
+	/** The word while the token is live. */
+	#live: number;
+	#handle = -1;
+	#children: TokenNode[] | undefined;
+	#callbacks: Set<(cause: Cause) => void> | undefined;
+	#controller: AbortController | undefined;
+	#aborted = false;
+	#promise: Promise<Cause> | undefined;
+	#error: CancelledError | undefined;
+	#reason: string | undefined;
+
+	constructor(
+		home: TokenHome,
+		slot: number,
+		serial: number,
+		readonly root: RequestToken | undefined,
+	) {
+		this.#words = home.words(slot);
+		this.#index = slot & 1023;
+		this.#live = (serial << CAUSE_BITS) >>> 0;
+	}
+
+	/** The cause's code: 0 while live, and for a slot that has another owner by now. */
+	get #code(): number {
+		const code = Atomics.load(this.#words, this.#index) ^ this.#live;
+		return (code & ~CAUSE_MASK) === 0 ? code : 0;
+	}
+
+	get cancelled(): boolean {
+		return this.#code !== 0;
+	}
+
+	get cause(): Cause | undefined {
+		return causeOf(this.#code);
+	}
+
+	get reason(): string | undefined {
+		if (this.#reason === undefined && this.cancelled) {
+			const handle = this.handle();
+			if (handle >= 0) this.#reason = native.tokenReason(handle) ?? undefined;
+		}
+		return this.#reason;
+	}
+
+	get requestId(): string | number | bigint {
+		return this.owner().id;
+	}
+
+	get signal(): AbortSignal {
+		if (this.#controller === undefined) {
+			this.#controller = new AbortController();
+			freshen(this.#controller, this);
+			if (this.cancelled) this.fire();
+		}
+		return this.#controller.signal;
+	}
+
+	checkpoint(): void {
+		if (this.cancelled) throw this.error();
+	}
+
+	whenCancelled(): Promise<Cause> {
+		this.#promise ??= new Promise((resolve) => this.onCancel(resolve));
+		return this.#promise;
+	}
+
+	onCancel(callback: (cause: Cause) => void): () => void {
+		const cause = this.cause;
+		if (cause !== undefined) {
+			let wanted = true;
+			queueMicrotask(() => {
+				if (wanted) this.#call(callback, cause);
+			});
+			return () => {
+				wanted = false;
+			};
+		}
+		// Wrapped, so that one function given twice is called twice.
+		const entry = (cause: Cause) => callback(cause);
+		this.#callbacks ??= new Set();
+		this.#callbacks.add(entry);
+		return () => {
+			this.#callbacks?.delete(entry);
+		};
+	}
+
+	child(): Token {
+		const owner = this.owner();
+		const handle = this.handle();
+		const made = handle < 0 ? undefined : native.tokenChild(handle);
+		const child = new TokenNode(owner.home, made?.slot ?? 0, made?.serial ?? 0, owner);
+		if (made === undefined) {
+			// The request has ended: the child is born as its parent stayed.
+			child.#freeze(this.#code);
+			child.#reason = this.reason;
+		} else {
+			child.#handle = made.handle;
+			this.#children ??= [];
+			this.#children.push(child);
+		}
+		return child;
+	}
+
+	cancel(reason?: string): boolean {
+		const handle = this.handle();
+		if (handle < 0 || !native.tokenTrip(handle, 'local', reason)) return false;
+		this.fire();
+		return true;
+	}
+
+	/** The error that stands for this cancel: one per token, so that it can be recognised. */
+	error(): CancelledError {
+		this.#error ??= new CancelledError(this.cause ?? 'local', this.reason);
+		return this.#error;
+	}
+
+	/** Aborts the signals and calls the callbacks of this token and its children, if they have tripped. */
+	fire(): void {
+		const cause = this.cause;
+		if (cause === undefined) return;
+		const controller = this.#controller;
+		if (controller !== undefined && !this.#aborted) {
+			this.#aborted = true;
+			storage.run(this, () => controller.abort(this.error()));
+		}
+		const callbacks = this.#callbacks;
+		this.#callbacks = undefined;
+		if (callbacks !== undefined) for (const callback of callbacks) this.#call(callback, cause);
+		if (this.#children !== undefined) for (const child of this.#children) child.fire();
+	}
+
+	/** The request has ended. What the token says from here on is what it says now. */
+	settle(): void {
+		const code = this.#code;
+		if (code !== 0) {
+			// Asked now, since nobody will know later.
+			void this.reason;
+			this.fire();
+		}
+		const children = this.#children;
+		this.#children = undefined;
+		if (children !== undefined) for (const child of children) child.settle();
+		this.#freeze(code);
+		this.#callbacks = undefined;
+		if (this.#handle >= 0) {
+			native.tokenClose(this.#handle);
+			this.#handle = -1;
+		}
+	}
+
+	/** The native handle, made when first needed; negative once the request has ended. */
+	protected handle(): number {
+		if (this.#handle < 0 && this.#words !== FINAL) this.#handle = this.openHandle();
+		return this.#handle;
+	}
+
+	protected openHandle(): number {
+		return -1;
+	}
+
+	protected owner(): RequestToken {
+		return this.root as RequestToken;
+	}
+
+	#freeze(code: number): void {
+		this.#words = FINAL;
+		this.#index = code;
+		this.#live = 0;
+	}
+
+	#call(callback: (cause: Cause) => void, cause: Cause): void {
+		try {
+			storage.run(this, callback, cause);
+		} catch (error) {
+			// A callback's mistake must not end the session of everybody else.
+			process.emitWarning(error instanceof Error ? error : String(error));
+		}
+	}
+}
+
+/** The token of a request. */
+export class RequestToken extends TokenNode {
+	/** The id by which the SDK knows it. */
+	innerId: string | number = '';
+	/** Whether its handler was given the token's signal: the SDK's own need not fire then. */
+	adopted = false;
+	#id: string | number | bigint | undefined;
+
+	constructor(
+		readonly home: TokenHome,
+		readonly generation: number,
+		slot: number,
+		serial: number,
+	) {
+		super(home, slot, serial, undefined);
+	}
+
+	/** Its message was read: this is its id. */
+	named(innerId: string | number): void {
+		this.innerId = innerId;
+		if (typeof innerId === 'string' && innerId.startsWith('countermand:')) {
+			// An alias, most likely: the peer's own id can only be asked for while the request is open.
+			const json = this.home.wireId(this.generation);
+			if (json !== undefined) this.#id = parseId(json);
+		}
+	}
+
+	get id(): string | number | bigint {
+		return this.#id ?? this.innerId;
+	}
+
+	protected override openHandle(): number {
+		return this.home.openToken(this.generation)?.handle ?? -1;
+	}
+
+	protected override owner(): RequestToken {
+		return this;
+	}
+}
+
+function parseId(json: string): string | number | bigint {
+	const id = JSON.parse(json) as string | number;
+	if (typeof id === 'string' || Number.isSafeInteger(id)) return id;
+	return /^-?\d+$/.test(json) ? BigInt(json) : id;
+}

@@ -1,0 +1,309 @@
+/**
+ * The process's stdio under the engine: takes what the wire thread has read, hands it on one message at a
+ * time, and gives back what the SDK answers. How an SDK is spoken to is the receiver's business; who won a
+ * race was decided before anything comes here.
+ *
+ * Messages are handed on one by one, each after all that the one before it set off without waiting has
+ * run. So a handler that blocks the loop holds up the requests behind it here, where a cancel still finds
+ * them before they start.
+ *
+ * A handler's exit is its answer: an SDK that is never told of a cancel answers every request, and the
+ * core swallows what must not be said.
+ */
+
+import { storage } from './context.js';
+import type { Cause } from './errors.js';
+import { causeOf } from './errors.js';
+import type { Message, RequestId } from './mcp.js';
+import native from './native.js';
+import { RequestToken, type TokenHome } from './token.js';
+
+/** Who speaks to the SDK. */
+export interface Receiver {
+	/** A message of the peer, as a line without its end and as what it says. */
+	deliver(message: Message, line: string): void;
+	/** A line that is not JSON. */
+	malformed(line: string, error: Error): void;
+	/** The SDK is to abort this request by itself, and will not answer it. */
+	cancel(id: RequestId, reason: string | undefined): void;
+	/** The queue toward the peer has room again. */
+	writable(): void;
+	/** The connection is over. */
+	closed(cause: Cause): void;
+}
+
+/** Counters and table sizes; see the native declarations for each. */
+export type Stats = native.Stats & {
+	/** Requests that JavaScript knows and that have no answer yet. */
+	open: number;
+};
+
+interface Waiting {
+	line: string;
+	token: RequestToken | undefined;
+}
+
+const KIND = { message: 0, request: 1, cancelled: 2, writable: 3, closed: 4 };
+const HEAD_WORDS = 2;
+const EVENT_WORDS = 5;
+/** Enough to make a crossing cheap, few enough that timers and sockets get their turn. */
+const BATCH = 64;
+/** What is collected in characters before it is sent, whatever is still to be handed on. */
+const COLLECT = 1 << 16;
+const CONGESTED = 1;
+const PAGE_BITS = 10;
+/** How long the last frames may take when the process exits by itself, in milliseconds. */
+const LAST_WORDS = 500;
+const DONE = Promise.resolve();
+
+let opened: Wire | undefined;
+
+export class Wire implements TokenHome {
+	readonly #receiver: Receiver;
+	readonly #handle: number;
+	readonly #events: Uint32Array;
+	readonly #pages: Uint32Array[] = [];
+	/** Requests that were handed on and are not answered, by the id that the SDK knows. */
+	readonly #open = new Map<RequestId, RequestToken>();
+	/** Nothing else keeps a process alive that only listens for its peer. */
+	readonly #alive = setInterval(() => {}, 2 ** 31 - 1);
+	#waiting: Waiting[] = [];
+	#next = 0;
+	#ticking = false;
+	#more = false;
+	#out = '';
+	#room: Promise<void> | undefined;
+	#hasRoom: (() => void) | undefined;
+	#cause: Cause | undefined;
+	#closed = false;
+
+	/**
+	 * Takes over stdin and stdout.
+	 *
+	 * @param falsyIds whether `0` and `""` are given to the SDK under another name, because SDK 1.x does
+	 * not find them when it is told of a cancel
+	 * @throws if they are taken already
+	 */
+	constructor(receiver: Receiver, falsyIds: boolean) {
+		this.#receiver = receiver;
+		const alias = { beyondF64: true, falsy: falsyIds };
+		try {
+			const { handle, events } = native.openStdio({ connection: { alias } }, () => this.#drain());
+			this.#handle = handle;
+			this.#events = events;
+		} catch (error) {
+			clearInterval(this.#alive);
+			throw error;
+		}
+		process.on('exit', () => {
+			this.#flush();
+			native.flush(this.#handle, LAST_WORDS);
+		});
+		opened = this;
+	}
+
+	/** Sends a message of the SDK. Returns what to wait for where the peer reads more slowly than we write. */
+	send(message: Message): Promise<void> | undefined {
+		return this.#put(message, `${JSON.stringify(message)}\n`);
+	}
+
+	/** Sends a message that is serialized already, with its line end. */
+	sendLine(line: string): Promise<void> | undefined {
+		return this.#put(this.#open.size > 0 ? parse(line) : undefined, line);
+	}
+
+	/** Ends the connection from our side; the process goes on. */
+	close(): void {
+		this.#flush();
+		native.close(this.#handle);
+	}
+
+	find(id: RequestId): RequestToken | undefined {
+		return this.#open.get(id);
+	}
+
+	words(slot: number): Uint32Array {
+		const number = slot >>> PAGE_BITS;
+		let page = this.#pages[number];
+		if (page === undefined) {
+			page = native.page(this.#handle, number);
+			this.#pages[number] = page;
+		}
+		return page;
+	}
+
+	openToken(generation: number): { handle: number } | null {
+		return native.tokenOpen(this.#handle, generation);
+	}
+
+	wireId(generation: number): string | undefined {
+		return native.wireId(this.#handle, generation) ?? undefined;
+	}
+
+	stats(): Stats {
+		return { ...native.stats(this.#handle), open: this.#open.size };
+	}
+
+	#put(message: Message | undefined, line: string): Promise<void> | undefined {
+		const id = message?.id;
+		if (id !== undefined && id !== null && message?.method === undefined) this.#answered(id);
+		this.#out += line;
+		if (this.#out.length > COLLECT) this.#flush();
+		else this.#tickLater();
+		return this.#room;
+	}
+
+	#answered(id: RequestId): void {
+		const token = this.#open.get(id);
+		if (token === undefined) return;
+		this.#open.delete(id);
+		token.settle();
+	}
+
+	#drain(): void {
+		const text = native.drain(this.#handle, BATCH) ?? '';
+		const events = this.#events;
+		const count = events[0] as number;
+		this.#more = events[1] !== 0;
+		let from = 0;
+		const line = (): string => {
+			const end = text.indexOf('\n', from);
+			const found = text.slice(from, end);
+			from = end + 1;
+			return found;
+		};
+		for (let at = HEAD_WORDS; at < HEAD_WORDS + count * EVENT_WORDS; at += EVENT_WORDS) {
+			const generation = (events[at + 1] as number) + (events[at + 2] as number) * 2 ** 32;
+			const slot = events[at + 3] as number;
+			switch (events[at]) {
+				case KIND.message:
+					this.#waiting.push({ line: line(), token: undefined });
+					break;
+				case KIND.request:
+					this.#waiting.push({
+						line: line(),
+						token: new RequestToken(this, generation, slot, events[at + 4] as number),
+					});
+					break;
+				case KIND.cancelled:
+					this.#cancelled(JSON.parse(line()) as RequestId, generation);
+					break;
+				case KIND.writable:
+					this.#writable();
+					break;
+				case KIND.closed:
+					this.#cause = causeOf(slot);
+					break;
+			}
+		}
+		this.#tickLater();
+	}
+
+	/** Each tick follows when all that runs without waiting has run. */
+	#tickLater(): void {
+		if (this.#ticking) return;
+		this.#ticking = true;
+		void DONE.then(this.#yield);
+	}
+
+	readonly #yield = (): void => {
+		process.nextTick(this.#tick);
+	};
+
+	readonly #tick = (): void => {
+		while (this.#next < this.#waiting.length) {
+			const { line, token } = this.#waiting[this.#next++] as Waiting;
+			// The word of the core: cancelled while it waited here, so its handler must not start.
+			if (token?.cancelled) {
+				native.discard(this.#handle, token.generation);
+				continue;
+			}
+			void DONE.then(this.#yield);
+			this.#deliver(line, token);
+			return;
+		}
+		this.#waiting = [];
+		this.#next = 0;
+		this.#ticking = false;
+		this.#flush();
+		if (this.#more) {
+			this.#more = false;
+			setImmediate(() => this.#drain());
+		} else if (this.#cause !== undefined) {
+			this.#end(this.#cause);
+		}
+	};
+
+	#deliver(line: string, token: RequestToken | undefined): void {
+		let message: Message;
+		try {
+			message = JSON.parse(line) as Message;
+		} catch (error) {
+			if (token !== undefined) native.discard(this.#handle, token.generation);
+			this.#receiver.malformed(line, error as Error);
+			return;
+		}
+		if (token !== undefined) {
+			token.named(message.id as RequestId);
+			this.#open.set(token.innerId, token);
+		}
+		storage.run(token, () => this.#receiver.deliver(message, line));
+	}
+
+	#cancelled(id: RequestId, generation: number): void {
+		const token = this.#open.get(id);
+		// Still waiting here: found cancelled when its turn comes.
+		if (token?.generation !== generation) return;
+		token.fire();
+		if (token.adopted) return;
+		// Nobody watches its handler: the SDK is told instead, and will not answer.
+		const reason = token.reason;
+		this.#open.delete(id);
+		token.settle();
+		native.finish(this.#handle, generation);
+		storage.run(token, () => this.#receiver.cancel(id, reason));
+	}
+
+	#flush(): void {
+		if (this.#out === '') return;
+		const text = this.#out;
+		this.#out = '';
+		if ((native.submit(this.#handle, text) & CONGESTED) !== 0) {
+			this.#room ??= new Promise((resolve) => {
+				this.#hasRoom = resolve;
+			});
+		}
+	}
+
+	#writable(): void {
+		const hasRoom = this.#hasRoom;
+		this.#room = undefined;
+		this.#hasRoom = undefined;
+		hasRoom?.();
+		this.#receiver.writable();
+	}
+
+	#end(cause: Cause): void {
+		if (this.#closed) return;
+		this.#closed = true;
+		clearInterval(this.#alive);
+		this.#writable();
+		storage.run(undefined, () => this.#receiver.closed(cause));
+	}
+}
+
+function parse(line: string): Message | undefined {
+	try {
+		return JSON.parse(line) as Message;
+	} catch {
+		// Not ours to judge: the core decides what is written.
+		return undefined;
+	}
+}
+
+/**
+ * Counters and table sizes of the wire on this process's stdio; `undefined` before it is opened.
+ */
+export function stats(): Stats | undefined {
+	return opened?.stats();
+}
