@@ -11,9 +11,9 @@ RUFF := .tools/venv/bin/ruff
 PYRIGHT := .tools/venv/bin/pyright
 # The bindings are libraries for a host to load: tested from its language, and no test binary of theirs links.
 CRATES := --workspace --exclude countermand-python --exclude countermand-node
+NEXTEST := .tools/cargo/bin/cargo-nextest nextest run
+DENY := .tools/cargo/bin/cargo-deny
 OWN_PYTHON := demo bench tests
-
-export PATH := $(CURDIR)/.tools/cargo/bin:$(PATH)
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,7 +27,7 @@ demo: ## Every situation on real servers, stock beside guarded, in one table
 test: test-rust test-python test-node ## All tests of the three languages
 
 test-rust: .tools/cargo/installed ## The core, the wire, the scenarios and the examples in the papers
-	cargo nextest run $(CRATES)
+	$(NEXTEST) $(CRATES)
 	cargo test --doc $(CRATES)
 
 test-python: build-python ## The Python package under four SDKs, the scenarios among it
@@ -36,8 +36,8 @@ test-python: build-python ## The Python package under four SDKs, the scenarios a
 test-node: build-node ## The Node package under its SDKs, the scenarios among it
 	cd node && npm test
 
-soak: build ## The long runs, left out of `make test`
-	cargo nextest run $(CRATES) --release --run-ignored only --no-tests pass
+soak: build .tools/cargo/installed ## The long runs, left out of `make test`
+	$(NEXTEST) $(CRATES) --release --run-ignored only --no-tests pass
 	@for env in $(ENVS); do echo "== $$env"; (cd python && .venvs/$$env/bin/python -m pytest -m long); done
 
 bench: build ## All benchmarks, printed and written to BENCHMARKS.md
@@ -57,7 +57,7 @@ build-node:
 lint: build .tools/cargo/installed ## Formatters, linters and type checkers of the three languages
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- --deny warnings
-	cargo deny --log-level error check bans licenses sources
+	$(DENY) --log-level error check bans licenses sources
 	cd python && ../$(RUFF) check . && ../$(RUFF) format --check .
 	$(RUFF) check $(OWN_PYTHON)
 	$(RUFF) format --check $(OWN_PYTHON)
