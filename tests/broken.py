@@ -1,6 +1,6 @@
 """Breaks the lines of broken.toml one at a time, in a copy of the project, and sees their tests fail.
 
-    python3 tests/broken.py [--suite rust|python|node] [--only WORD]
+    python3 tests/broken.py [--suite rust|loom|python|node] [--only WORD]
     python3 tests/broken.py --table        writes the table of tests/README.md, and breaks nothing
 
 Prints a row for each line; exits with 1 if a line could be broken without a test noticing. A test that
@@ -63,6 +63,23 @@ class Rust:
         return done.returncode == 0
 
 
+class Loom(Rust):
+    """Explores every interleaving of the core's lock-free parts."""
+
+    loom = ["env", "RUSTFLAGS=--cfg loom", "cargo", "test", "--quiet", "--release", "-p", "countermand-core"]
+    target = ["--test", "loom", "--target-dir", str(ROOT / "target" / "loom")]
+
+    def build(self) -> str | None:
+        built = run([*self.loom, *self.target, "--no-run"])
+        return built.stderr if built.returncode else None
+
+    def passes(self, test: str) -> bool:
+        done = run([*self.loom, *self.target, test], limit=60)
+        if "running 0 tests" in done.stdout:
+            sys.exit(f"no such test: {test}")
+        return done.returncode == 0
+
+
 class Python:
     """Runs the package of the copy, with the engine that is installed, in one of the environments."""
 
@@ -106,7 +123,7 @@ class Node:
         return done.returncode == 0
 
 
-SUITES = {"rust": Rust(), "python": Python(), "node": Node()}
+SUITES = {"rust": Rust(), "loom": Loom(), "python": Python(), "node": Node()}
 
 
 def check(line: dict) -> list[str]:

@@ -8,13 +8,12 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use parking_lot::Mutex;
-
 use crate::entry::{Cancelled, Opening, Phase};
 use crate::held::Held;
 use crate::id::IdRef;
 use crate::inbound::Table;
 use crate::rewrite::{self, error_reply};
+use crate::sync::Mutex;
 use crate::tasks::Tasks;
 use crate::tree::{ROOT, Tree};
 use crate::words::Page;

@@ -38,6 +38,7 @@ mod incoming;
 mod outgoing;
 mod rewrite;
 mod stats;
+mod sync;
 mod tasks;
 mod time;
 mod token;

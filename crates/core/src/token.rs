@@ -3,11 +3,11 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use crate::Cause;
 use crate::connection::Shared;
+use crate::sync::Ordering;
 use crate::tree::{Tree, WaiterKey};
 use crate::words::Page;
 

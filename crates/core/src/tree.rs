@@ -6,12 +6,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use slab::Slab;
 
 use crate::Cause;
+use crate::sync::Ordering;
 use crate::words::{PAGE_WORDS, Page};
 
 /// "No node", and the end of every list.

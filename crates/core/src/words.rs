@@ -5,12 +5,11 @@
 //! slot number too long can tell. Whether a token has tripped is one load of its word, without
 //! the lock, from any language that can read the page's memory.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use crate::Cause;
+use crate::sync::{AtomicU32, Ordering};
 
 /// Words in one page.
-pub const PAGE_WORDS: usize = 1024;
+pub const PAGE_WORDS: usize = if cfg!(loom) { 4 } else { 1024 };
 
 const CAUSE_BITS: u32 = 3;
 const CAUSE_MASK: u32 = (1 << CAUSE_BITS) - 1;
@@ -26,8 +25,8 @@ pub struct Page {
 impl Page {
     pub(crate) fn new() -> Self {
         Self {
-            words: [const { AtomicU32::new(0) }; PAGE_WORDS],
-            handles: [const { AtomicU32::new(0) }; PAGE_WORDS],
+            words: std::array::from_fn(|_| AtomicU32::new(0)),
+            handles: std::array::from_fn(|_| AtomicU32::new(0)),
         }
     }
 
