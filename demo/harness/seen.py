@@ -11,6 +11,8 @@ from .session import Call, Session
 
 # How soon a handler that can stop has to have stopped. Generous: the table shows the real time.
 PROMPT = 250_000_000
+# How soon a process has to have ended after its stdin: an interpreter takes its time.
+PROMPT_END = 1_500_000_000
 # How long to listen for an answer that should not come.
 QUIET = 0.15
 

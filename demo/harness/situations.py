@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from .seen import PROMPT, Seen, after_cancel, broken, duration, listen
+from .seen import PROMPT, PROMPT_END, Seen, after_cancel, broken, duration, listen
 from .session import Call, Session, cancelled
 
 # How long a loop or a blocked thread goes on where nobody stops it.
@@ -179,7 +179,7 @@ def stdin_closed(session: Session) -> Seen:
     detail = f"exit status {session.exit_status()}, {unwound} of 3 handlers unwound"
     if ended is None:
         return Seen("no exit", False, detail)
-    right = ended - at < 2 * PROMPT and unwound == 3 and session.exit_status() == 0
+    right = ended - at < PROMPT_END and unwound == 3 and session.exit_status() == 0
     return Seen(f"exit {duration(ended - at)}", right, detail)
 
 
