@@ -44,18 +44,26 @@ impl Callbacks {
     /// Has `key` arrive when the token trips, at once if it has.
     fn watch(&self, token: &Bound<'_, Token>, key: u64) -> Watch {
         let waker = Waker::from(Arc::new(Key { key, sender: self.sender.clone() }));
-        Watch { watch: Mutex::new(Some(token.get().token.watch(&waker))) }
+        let token = token.get().token.clone();
+        Watch { watch: Mutex::new(Some(token.watch(&waker))), token }
     }
 }
 
 /// Keeps a watch up until it is closed or dropped.
 #[pyclass(frozen, module = "countermand._native")]
 pub(crate) struct Watch {
+    token: countermand_core::Token,
     watch: Mutex<Option<countermand_core::Watch>>,
 }
 
 #[pymethods]
 impl Watch {
+    /// Whether the token has tripped: its key has been sent then, or is about to be.
+    #[getter]
+    fn tripped(&self) -> bool {
+        self.token.cancelled()
+    }
+
     fn close(&self) {
         // Taken out first: what a watch lets go of runs outside this lock.
         let watch = self.watch.lock().take();

@@ -7,51 +7,80 @@ import logging
 import threading
 from collections.abc import Callable
 
-from ._native import Callbacks
-from ._native import Token as NativeToken
+from . import _native
 
 logger = logging.getLogger("countermand")
 
 Unregister = Callable[[], None]
 """Takes a callback back. Calling it again, or after the callback was called, does nothing."""
 
-_functions: dict[int, Callable[[], object]] = {}
+_waiting: dict[int, tuple[Callable[[], object], _native.Watch]] = {}
+"""What is to be called, by key. The watch stands here too, since it ends when it is dropped."""
 _keys = itertools.count(1)
-_start = threading.Lock()
-_queue: Callbacks | None = None
+_lock = threading.Lock()
+_queue: _native.Callbacks | None = None
 
 
-def register(token: NativeToken, function: Callable[[], object]) -> Unregister:
-    """Has ``function`` called when ``token`` trips."""
-    key = next(_keys)
-    _functions[key] = function
-    watch = _running_queue().watch(token, key)
+class Registrations:
+    """The callbacks of one request's tokens. Those that were never called go when its last token goes."""
 
-    def unregister() -> None:
-        _functions.pop(key, None)
-        watch.close()
+    __slots__ = ("_keys",)
 
-    return unregister
+    def __init__(self) -> None:
+        """Has none."""
+        self._keys: set[int] = set()
+
+    def register(self, token: _native.Token, function: Callable[[], object]) -> Unregister:
+        """Has ``function`` called when ``token`` trips."""
+        key = next(_keys)
+        queue = _running_queue()
+        # A token that has tripped sends its key at once: the thread must find the function then.
+        with _lock:
+            _waiting[key] = (function, queue.watch(token, key))
+            self._keys.add(key)
+
+        def unregister() -> None:
+            self._keys.discard(key)
+            _take_back(key)
+
+        return unregister
+
+    def __del__(self) -> None:
+        """A request that ended well has nothing to call any more; one that tripped has, or had."""
+        for key in self._keys:
+            waiting = _waiting.get(key)
+            if waiting is not None and not waiting[1].tripped:
+                _take_back(key)
 
 
-def _running_queue() -> Callbacks:
+def _take_back(key: int) -> None:
+    waiting = _waiting.pop(key, None)
+    if waiting is not None:
+        waiting[1].close()
+
+
+def _running_queue() -> _native.Callbacks:
     global _queue
-    with _start:
+    with _lock:
         if _queue is None:
-            _queue = Callbacks()
-            thread = threading.Thread(
-                target=_serve, args=(_queue,), name="countermand-callbacks", daemon=True
-            )
+            _queue = _native.Callbacks()
+            thread = threading.Thread(target=_serve, args=(_queue,), name="countermand-callbacks", daemon=True)
             thread.start()
         return _queue
 
 
-def _serve(queue: Callbacks) -> None:
+def _serve(queue: _native.Callbacks) -> None:
     while (key := queue.next()) is not None:
-        function = _functions.pop(key, None)
-        if function is None:
-            continue
-        try:
-            function()
-        except Exception:
-            logger.exception("an on_cancel callback failed")
+        # In a frame of its own: what it holds must not outlive the call.
+        _call(key)
+
+
+def _call(key: int) -> None:
+    with _lock:
+        waiting = _waiting.pop(key, None)
+    if waiting is None:
+        return
+    try:
+        waiting[0]()
+    except Exception:
+        logger.exception("an on_cancel callback failed")

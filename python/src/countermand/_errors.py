@@ -25,3 +25,7 @@ class Cancelled(BaseException):
         super().__init__(f"cancelled ({cause})" if reason is None else f"cancelled ({cause}): {reason!r}")
         self.cause: Cause = cause
         self.reason = reason
+
+    def __reduce__(self) -> tuple[type[Cancelled], tuple[Cause, str | None]]:
+        """Copied and pickled by what it was made of."""
+        return type(self), (self.cause, self.reason)

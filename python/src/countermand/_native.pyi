@@ -79,6 +79,8 @@ class Token:
         """Trips it with any cause; False if it had tripped before."""
 
 class Watch:
+    @property
+    def tripped(self) -> bool: ...
     def close(self) -> None: ...
 
 class Callbacks:

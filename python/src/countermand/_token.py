@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
+from threading import Lock
 
 import anyio
 
-from ._callbacks import Unregister, register
+from ._callbacks import Registrations, Unregister
 from ._native import Token as NativeToken
+
+_families = Lock()
 
 
 class Token(NativeToken):
@@ -19,11 +22,15 @@ class Token(NativeToken):
     writes, so a loop that never yields to the event loop sees it too.
     """
 
-    __slots__ = ()
+    __slots__ = ("_registrations",)
+
+    _registrations: Registrations
 
     def child(self) -> Token:
         """A token that trips with this one and can be tripped alone; born tripped if this one has."""
-        return Token(self)
+        child = Token(self)
+        child._registrations = self._family()
+        return child
 
     def on_cancel(self, function: Callable[[], object]) -> Unregister:
         """Calls ``function`` once when the token trips, at once if it has.
@@ -32,7 +39,16 @@ class Token(NativeToken):
         something short that may be done from any thread, as ``connection.interrupt`` or
         ``process.terminate``. What it raises is logged. Returns a function that takes it back.
         """
-        return register(self, function)
+        return self._family().register(self, function)
+
+    def _family(self) -> Registrations:
+        """What was registered with this request's tokens: shared, so that a child may be dropped."""
+        with _families:
+            try:
+                return self._registrations
+            except AttributeError:
+                self._registrations = Registrations()
+                return self._registrations
 
     async def wait(self) -> None:
         """Returns when the token has tripped. Under asyncio and trio."""
