@@ -2,8 +2,8 @@
  * Signals that are as fresh as their token.
  *
  * An `AbortSignal` is aborted by an event, and a loop that never yields gets no events. Many tools poll
- * `signal.aborted` in just such loops. So the signals that the engine makes look at the token's word when
- * they are asked, and abort themselves then and there. Only the one object is touched: it stays a real
+ * `signal.aborted` in just such loops. So a token's `signal` looks at the token's word when
+ * it is asked, and aborts itself then and there. Only the one object is touched: it stays a real
  * `AbortSignal`, with its listeners, and is what `fetch` or `spawn` expect.
  */
 
@@ -11,8 +11,7 @@ import type { TokenNode } from './token.js';
 
 const aborted = Object.getOwnPropertyDescriptor(AbortSignal.prototype, 'aborted')?.get as () => boolean;
 
-export function freshen(controller: AbortController, token: TokenNode): void {
-	const { signal } = controller;
+export function freshen(signal: AbortSignal, token: TokenNode): void {
 	const look = (): boolean => {
 		if (aborted.call(signal)) return true;
 		if (!token.cancelled) return false;

@@ -2,12 +2,11 @@
  * `guard`: puts one server object, or those that a factory makes, under the engine.
  *
  * It stands at two seams of that object: `connect`, where a stdio transport of the SDK's is replaced by
- * ours, and the table of request handlers, which gives out handlers that see the token's signal in place
- * of the SDK's. The SDK's own signal stays quiet, so that the SDK answers every request and its answer
- * tells that the handler has exited; the core swallows the answer of a cancelled one.
+ * ours, and the table of request handlers. A handler that it gives out ties the SDK's own controller for
+ * the request to the request's token, and tells when the handler has really exited.
  */
 
-import { storage } from './context.js';
+import { holder, within } from './context.js';
 import {
 	type Connectable,
 	type HandlerContext,
@@ -87,7 +86,7 @@ function watchHandlers(server: LowLevelServer): void {
 		if (handler === undefined) return undefined;
 		let found = watched.get(handler);
 		if (found === undefined) {
-			found = (request, context) => run(handler, request, context);
+			found = (request, context) => run(server, handler, request, context);
 			watched.set(handler, found);
 		}
 		return found;
@@ -108,22 +107,23 @@ function watchHandlers(server: LowLevelServer): void {
 	});
 }
 
-function run(handler: RequestHandler, request: unknown, context: HandlerContext): unknown {
-	const found = storage.getStore();
+function run(
+	server: LowLevelServer,
+	handler: RequestHandler,
+	request: unknown,
+	context: HandlerContext,
+): unknown {
+	const found = holder();
 	// Nothing that came over the wire: another transport's.
-	if (found === undefined) return handler(request, context);
-	const bearer = context.mcpReq ?? context;
+	if (!(found instanceof RequestToken)) return handler(request, context);
 	const id = context.mcpReq?.id ?? context.requestId;
-	let token = found instanceof RequestToken && found.innerId === id ? found : undefined;
+	if (id === undefined) return handler(request, context);
 	// An SDK that queues messages may run one in the context of another.
-	const strayed = token === undefined;
-	if (strayed && found instanceof RequestToken && id !== undefined) token = found.home.find(id);
+	const strayed = found.innerId !== id;
+	const token = strayed ? found.home.find(id) : found;
 	if (token === undefined) return handler(request, context);
-	token.adopted = true;
-	Object.defineProperty(bearer, 'signal', {
-		configurable: true,
-		enumerable: true,
-		get: () => token.signal,
-	});
-	return strayed ? storage.run(token, handler, request, context) : handler(request, context);
+	const controller = server._requestHandlerAbortControllers?.get(id);
+	if (controller !== undefined) token.adopt(controller);
+	token.result = strayed ? within(token, handler, request, context) : handler(request, context);
+	return token.result;
 }

@@ -26,6 +26,8 @@ export type RequestHandler = (request: unknown, context: HandlerContext) => unkn
 /** A `Server` of either SDK, as far as it is touched. */
 export interface LowLevelServer {
 	_requestHandlers: Map<string, RequestHandler>;
+	/** Which the SDK aborts when it is told of a cancel, after which it does not answer. */
+	_requestHandlerAbortControllers?: Map<RequestId, AbortController>;
 	fallbackRequestHandler?: RequestHandler | undefined;
 }
 

@@ -6,9 +6,10 @@
  * decides; nothing here does.
  */
 
-import { storage } from './context.js';
+import { within } from './context.js';
 import { CancelledError, type Cause, causeOf } from './errors.js';
 import { freshen } from './fresh-signal.js';
+import type { Kind } from './kinds.js';
 import native from './native.js';
 
 /** A request's cancellation, as its handler sees it. */
@@ -60,8 +61,10 @@ export class TokenNode implements Token {
 	#handle = -1;
 	#children: TokenNode[] | undefined;
 	#callbacks: Set<(cause: Cause) => void> | undefined;
+	/** Made by the SDK, or by us when first needed. */
 	#controller: AbortController | undefined;
 	#aborted = false;
+	#fresh = false;
 	#promise: Promise<Cause> | undefined;
 	#error: CancelledError | undefined;
 	#reason: string | undefined;
@@ -104,12 +107,13 @@ export class TokenNode implements Token {
 	}
 
 	get signal(): AbortSignal {
-		if (this.#controller === undefined) {
-			this.#controller = new AbortController();
-			freshen(this.#controller, this);
+		const controller = this.controller();
+		if (!this.#fresh) {
+			this.#fresh = true;
+			freshen(controller.signal, this);
 			if (this.cancelled) this.fire();
 		}
-		return this.#controller.signal;
+		return controller.signal;
 	}
 
 	checkpoint(): void {
@@ -165,6 +169,11 @@ export class TokenNode implements Token {
 		return true;
 	}
 
+	/** Somebody asked for it. */
+	wanted(): void {
+		this.owner().kind?.isNotBrief();
+	}
+
 	/** The error that stands for this cancel: one per token, so that it can be recognised. */
 	error(): CancelledError {
 		this.#error ??= new CancelledError(this.cause ?? 'local', this.reason);
@@ -178,7 +187,7 @@ export class TokenNode implements Token {
 		const controller = this.#controller;
 		if (controller !== undefined && !this.#aborted) {
 			this.#aborted = true;
-			storage.run(this, () => controller.abort(this.error()));
+			within(this, () => controller.abort(this.error()));
 		}
 		const callbacks = this.#callbacks;
 		this.#callbacks = undefined;
@@ -205,6 +214,16 @@ export class TokenNode implements Token {
 		}
 	}
 
+	/** Aborts this one when it trips, in place of one of our own. */
+	protected take(controller: AbortController): void {
+		if (this.#controller === undefined) this.#controller = controller;
+	}
+
+	private controller(): AbortController {
+		this.#controller ??= new AbortController();
+		return this.#controller;
+	}
+
 	/** The native handle, made when first needed; negative once the request has ended. */
 	protected handle(): number {
 		if (this.#handle < 0 && this.#words !== FINAL) this.#handle = this.openHandle();
@@ -227,7 +246,7 @@ export class TokenNode implements Token {
 
 	#call(callback: (cause: Cause) => void, cause: Cause): void {
 		try {
-			storage.run(this, callback, cause);
+			within(this, callback, cause);
 		} catch (error) {
 			// A callback's mistake must not end the session of everybody else.
 			process.emitWarning(error instanceof Error ? error : String(error));
@@ -239,8 +258,14 @@ export class TokenNode implements Token {
 export class RequestToken extends TokenNode {
 	/** The id by which the SDK knows it. */
 	innerId: string | number = '';
-	/** Whether its handler was given the token's signal: the SDK's own need not fire then. */
+	/** What its handler returned, where we called the handler. */
+	result: unknown;
+	/** Whether it aborts the SDK's own controller: the SDK need not be told. */
 	adopted = false;
+	/** What is known of its like. */
+	kind: Kind | undefined;
+	/** Whether it counts among those for which the context must be carried on. */
+	tracked = false;
 	#id: string | number | bigint | undefined;
 
 	constructor(
@@ -250,6 +275,12 @@ export class RequestToken extends TokenNode {
 		serial: number,
 	) {
 		super(home, slot, serial, undefined);
+	}
+
+	/** Its handler starts, and listens to this controller, which the SDK made for it. */
+	adopt(controller: AbortController): void {
+		this.adopted = true;
+		this.take(controller);
 	}
 
 	/** Its message was read: this is its id. */

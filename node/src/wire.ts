@@ -7,13 +7,13 @@
  * run. So a handler that blocks the loop holds up the requests behind it here, where a cancel still finds
  * them before they start.
  *
- * A handler's exit is its answer: an SDK that is never told of a cancel answers every request, and the
- * core swallows what must not be said.
+ * A handler's exit is its answer, or, once its request was cancelled, the end of what it returned.
  */
 
-import { storage } from './context.js';
+import { hand, rest, within } from './context.js';
 import type { Cause } from './errors.js';
 import { causeOf } from './errors.js';
+import { Kinds } from './kinds.js';
 import type { Message, RequestId } from './mcp.js';
 import native from './native.js';
 import { RequestToken, type TokenHome } from './token.js';
@@ -34,7 +34,7 @@ export interface Receiver {
 
 /** Counters and table sizes; see the native declarations for each. */
 export type Stats = native.Stats & {
-	/** Requests that JavaScript knows and that have no answer yet. */
+	/** Requests that were handed to the SDK and are neither answered nor cancelled. */
 	open: number;
 };
 
@@ -63,10 +63,15 @@ export class Wire implements TokenHome {
 	readonly #handle: number;
 	readonly #events: Uint32Array;
 	readonly #pages: Uint32Array[] = [];
-	/** Requests that were handed on and are not answered, by the id that the SDK knows. */
+	/** Requests that were handed on and are neither answered nor cancelled, by the id that the SDK knows. */
 	readonly #open = new Map<RequestId, RequestToken>();
 	/** Nothing else keeps a process alive that only listens for its peer. */
 	readonly #alive = setInterval(() => {}, 2 ** 31 - 1);
+	readonly #kinds = new Kinds();
+	/** Requests whose handler has not exited, and for which the context is carried on. */
+	#tracked = 0;
+	/** The request that was handed on last. */
+	#last: RequestToken | undefined;
 	#waiting: Waiting[] = [];
 	#next = 0;
 	#ticking = false;
@@ -157,7 +162,12 @@ export class Wire implements TokenHome {
 		const token = this.#open.get(id);
 		if (token === undefined) return;
 		this.#open.delete(id);
+		this.#exited(token);
+	}
+
+	#exited(token: RequestToken): void {
 		token.settle();
+		if (token.tracked) this.#tracked--;
 	}
 
 	#drain(): void {
@@ -211,6 +221,7 @@ export class Wire implements TokenHome {
 	};
 
 	readonly #tick = (): void => {
+		if (this.#last !== undefined) this.#judge(this.#last);
 		while (this.#next < this.#waiting.length) {
 			const { line, token } = this.#waiting[this.#next++] as Waiting;
 			// The word of the core: cancelled while it waited here, so its handler must not start.
@@ -243,25 +254,56 @@ export class Wire implements TokenHome {
 			this.#receiver.malformed(line, error as Error);
 			return;
 		}
-		if (token !== undefined) {
-			token.named(message.id as RequestId);
-			this.#open.set(token.innerId, token);
+		if (token === undefined) {
+			within(undefined, this.#hand, message, line);
+			return;
 		}
-		storage.run(token, () => this.#receiver.deliver(message, line));
+		token.named(message.id as RequestId);
+		token.kind = this.#kinds.of(message);
+		this.#open.set(token.innerId, token);
+		this.#last = token;
+		if (token.kind.brief && this.#tracked === 0) {
+			rest();
+			hand(token);
+			this.#hand(message, line);
+		} else {
+			token.tracked = true;
+			this.#tracked++;
+			within(token, this.#hand, message, line);
+		}
+	}
+
+	readonly #hand = (message: Message, line: string): void => {
+		this.#receiver.deliver(message, line);
+	};
+
+	/** All has run that this request set off without waiting: is it done? */
+	#judge(token: RequestToken): void {
+		this.#last = undefined;
+		hand(undefined);
+		if (this.#open.get(token.innerId) === token) token.kind?.isNotBrief();
+		else token.kind?.wasBrief();
 	}
 
 	#cancelled(id: RequestId, generation: number): void {
 		const token = this.#open.get(id);
 		// Still waiting here: found cancelled when its turn comes.
 		if (token?.generation !== generation) return;
-		token.fire();
-		if (token.adopted) return;
-		// Nobody watches its handler: the SDK is told instead, and will not answer.
-		const reason = token.reason;
 		this.#open.delete(id);
-		token.settle();
-		native.finish(this.#handle, generation);
-		storage.run(token, () => this.#receiver.cancel(id, reason));
+		token.fire();
+		const exited = () => {
+			this.#exited(token);
+			native.finish(this.#handle, generation);
+		};
+		if (token.adopted) {
+			// The SDK will not answer. Its handler is done when what it returned is.
+			void Promise.resolve(token.result).then(exited, exited);
+			return;
+		}
+		// Nobody sees its handler: the SDK is told, and that stands for the exit.
+		const reason = token.reason;
+		exited();
+		within(token, () => this.#receiver.cancel(id, reason));
 	}
 
 	#flush(): void {
@@ -288,7 +330,7 @@ export class Wire implements TokenHome {
 		this.#closed = true;
 		clearInterval(this.#alive);
 		this.#writable();
-		storage.run(undefined, () => this.#receiver.closed(cause));
+		within(undefined, () => this.#receiver.closed(cause));
 	}
 }
 
