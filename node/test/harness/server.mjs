@@ -1,0 +1,221 @@
+// A real server on each way in: `server.mjs v1|v2|serve|fm|drop1|drop2 [stock]`; `fm` is guarded by
+// `--import countermand/register`. What its tools do is told on fd 3, a JSON line an event, so that no test
+// has to believe the wire.
+
+import { execFileSync, spawn } from 'node:child_process';
+import { writeSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { current, guard, StdioServerTransport as Drop, stats } from 'countermand';
+import { z } from 'zod';
+
+const [way, stock] = process.argv.slice(2);
+
+function tell(event, tag, more = {}) {
+	writeSync(3, `${JSON.stringify({ event, tag, ...more })}\n`);
+}
+
+const aborted = (signal) =>
+	new Promise((resolve) => {
+		if (signal.aborted) resolve();
+		else signal.addEventListener('abort', resolve, { once: true });
+	});
+
+let open = () => {};
+let gate = new Promise((resolve) => {
+	open = resolve;
+});
+
+// Each takes its arguments and { signal, progress }, and returns its text.
+const tools = {
+	echo: ({ text }) => text,
+	// Only listens to the SDK's own signal.
+	listen: async (_args, { signal }) => {
+		await aborted(signal);
+		return 'aborted';
+	},
+	// Honours its token in the ways that a token offers.
+	token: async ({ tag }) => {
+		const token = current();
+		const child = token.child();
+		child.onCancel((cause) => tell('child', tag, { cause }));
+		const unwanted = token.onCancel(() => tell('unregistered', tag));
+		unwanted();
+		const cause = await token.whenCancelled();
+		let thrown;
+		try {
+			token.checkpoint();
+		} catch (error) {
+			thrown = error;
+		}
+		const { name, reason } = token.signal.reason;
+		tell('token', tag, {
+			cause,
+			reason: token.reason,
+			id: String(token.requestId),
+			thrown: thrown?.name,
+			aborted: token.signal.aborted,
+			signal: { name, reason, cause: token.signal.reason.cause },
+			child: child.cancelled,
+			born: token.child().cancelled,
+		});
+		return 'done';
+	},
+	// Is cancelled, and goes on in one of the ways that handlers have.
+	stubborn: async ({ how, ms = 0 }, { signal, progress }) => {
+		if (how === 'progress') {
+			for (let i = 0; i < 20; i++) {
+				await progress(i);
+				await sleep(5);
+			}
+			return 'done';
+		}
+		await aborted(signal);
+		if (ms) await sleep(ms);
+		if (how === 'throw') throw new Error('cleanup failed');
+		return 'swallowed';
+	},
+	// Blocks the loop.
+	spin: ({ ms = 30_000 }) => {
+		const token = current();
+		const end = performance.now() + ms;
+		while (performance.now() < end && !token?.cancelled);
+		return 'spun';
+	},
+	// Blocks the loop with eyes shut.
+	block: ({ ms }) => {
+		const end = performance.now() + ms;
+		while (performance.now() < end);
+		return 'blocked';
+	},
+	sleep: async ({ ms }) => {
+		await sleep(ms);
+		return 'slept';
+	},
+	// Cancels itself, with nobody asking for it.
+	selfish: async () => {
+		throw new DOMException('This operation was aborted', 'AbortError');
+	},
+	// Says who it is, after an await of every kind.
+	whoami: async ({ at }) => {
+		if (at === 'gate') await gate;
+		if (at === 'timer') await sleep(2);
+		if (at === 'immediate') await new Promise((resolve) => setImmediate(resolve));
+		if (at === 'opens') {
+			open();
+			gate = new Promise((resolve) => {
+				open = resolve;
+			});
+		}
+		return String(current()?.requestId);
+	},
+	stray: () => {
+		console.log('{"stray":"console.log"}');
+		process.stdout.write('{"stray":"process.stdout.write"}\n');
+		writeSync(1, '{"stray":"fd 1"}\n');
+		execFileSync('/bin/sh', ['-c', 'echo "{\\"stray\\":\\"child\\"}"'], { stdio: 'inherit' });
+		return 'strayed';
+	},
+	subprocess: async ({ tag }) => {
+		const child = spawn('sleep', ['30'], { stdio: 'ignore' });
+		tell('child', tag, { pid: child.pid });
+		await new Promise((resolve) => child.on('exit', resolve));
+		return 'done';
+	},
+	stats: () => JSON.stringify(stats() ?? {}),
+	memory: async () => {
+		for (let i = 0; i < 4; i++) {
+			globalThis.gc();
+			await sleep(5);
+		}
+		const { heapUsed, rss } = process.memoryUsage();
+		return JSON.stringify({ heapUsed, rss });
+	},
+};
+
+async function told(name, args, context) {
+	const { tag } = args;
+	if (tag === undefined) return tools[name](args, context);
+	tell('start', tag);
+	context.signal?.addEventListener('abort', () => tell('abort', tag), { once: true });
+	try {
+		return await tools[name](args, context);
+	} finally {
+		tell('exit', tag);
+	}
+}
+
+const args = {
+	tag: z.string().optional(),
+	text: z.string().optional(),
+	how: z.string().optional(),
+	at: z.string().optional(),
+	ms: z.number().optional(),
+};
+
+const report = (context, notify, token) => (progress) =>
+	notify.call(context, {
+		method: 'notifications/progress',
+		params: { progressToken: token, progress, total: 20 },
+	});
+
+async function v1() {
+	const { McpServer } = await import('@modelcontextprotocol/sdk/server/mcp.js');
+	const server = new McpServer({ name: 'test', version: '1.0.0' });
+	for (const name of Object.keys(tools)) {
+		server.registerTool(name, { inputSchema: args }, async (input, extra) => {
+			const progress = report(extra, extra.sendNotification, extra._meta?.progressToken);
+			return { content: [{ type: 'text', text: await told(name, input, { signal: extra.signal, progress }) }] };
+		});
+	}
+	return server;
+}
+
+async function v2() {
+	const { McpServer } = await import('@modelcontextprotocol/server');
+	const server = new McpServer({ name: 'test', version: '1.0.0' });
+	for (const name of Object.keys(tools)) {
+		server.registerTool(name, { inputSchema: z.object(args) }, async (input, { mcpReq }) => {
+			const progress = report(mcpReq, mcpReq.notify, mcpReq._meta?.progressToken);
+			return { content: [{ type: 'text', text: await told(name, input, { signal: mcpReq.signal, progress }) }] };
+		});
+	}
+	return server;
+}
+
+const guarded = (server) => (stock ? server : guard(server));
+
+const start = {
+	async v1() {
+		const { StdioServerTransport } = await import('@modelcontextprotocol/sdk/server/stdio.js');
+		await guarded(await v1()).connect(new StdioServerTransport());
+	},
+	async v2() {
+		const { StdioServerTransport } = await import('@modelcontextprotocol/server/stdio');
+		await guarded(await v2()).connect(new StdioServerTransport());
+	},
+	async serve() {
+		const { serveStdio } = await import('@modelcontextprotocol/server/stdio');
+		serveStdio(guarded(v2));
+	},
+	async drop1() {
+		await (await v1()).connect(new Drop());
+	},
+	async drop2() {
+		await (await v2()).connect(new Drop());
+	},
+	async fm() {
+		const { FastMCP } = await import('fastmcp');
+		const server = new FastMCP({ name: 'test', version: '1.0.0' });
+		for (const name of Object.keys(tools)) {
+			server.addTool({
+				name,
+				parameters: z.object(args),
+				execute: (input, { signal, reportProgress }) =>
+					told(name, input, { signal, progress: (progress) => reportProgress({ progress, total: 20 }) }),
+			});
+		}
+		await server.start({ transportType: 'stdio' });
+	},
+};
+
+await start[way]();
