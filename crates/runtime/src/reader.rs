@@ -39,6 +39,7 @@ struct End {
 impl Reader {
     pub(crate) fn run(mut self) {
         let end = self.read();
+        self.inner.ended(end.code);
         self.inner.end(end.cause);
         if !self.inner.config.exit_process {
             return;

@@ -41,6 +41,7 @@ struct Control {
     /// The reader stopped reading for want of room.
     paused: bool,
     closing: Option<Cause>,
+    exit_code: Option<i32>,
 }
 
 /// What became of a message that was sent.
@@ -89,7 +90,7 @@ impl Wire {
             exit: ExitWatch::default(),
             deciding: RwLock::new(()),
             epoch: Instant::now(),
-            control: Mutex::new(Control { nudge, nudged: false, paused: false, closing: None }),
+            control: Mutex::new(Control { nudge, nudged: false, paused: false, closing: None, exit_code: None }),
             config,
         });
         let reader = Reader { inner: inner.clone(), fd: read, nudge: nudge_reader, signals };
@@ -179,6 +180,12 @@ impl Wire {
         self.inner.exit.call_off();
     }
 
+    /// Once the connection is over: the code with which its process should exit, 0 or 128 and the
+    /// number of the signal that ended it.
+    pub fn exit_code(&self) -> Option<i32> {
+        self.inner.control.lock().exit_code
+    }
+
     /// A waker that turns a token's trip into [`Event::Woken`] with this key.
     pub fn notify(&self, key: u64) -> Waker {
         self.inner.inbox.waker(key)
@@ -198,6 +205,10 @@ impl Inner {
 
     pub(crate) fn closing(&self) -> Option<Cause> {
         self.control.lock().closing
+    }
+
+    pub(crate) fn ended(&self, exit_code: i32) {
+        self.control.lock().exit_code = Some(exit_code);
     }
 
     pub(crate) fn nudged(&self) {

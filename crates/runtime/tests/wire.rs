@@ -172,9 +172,11 @@ fn k03_the_end_of_input_cancels_everything_and_comes_last() {
     peer.write(&call(1));
     let generation = language.request();
     let token = language.wire.connection().token(generation).unwrap();
+    assert_eq!(language.wire.exit_code(), None);
     peer.to = None;
     assert!(matches!(language.next(), Event::Cancelled { generation: g, .. } if g == generation));
     assert!(matches!(language.next(), Event::Closed { cause: Cause::Disconnect }));
+    assert_eq!(language.wire.exit_code(), Some(0));
     assert_eq!(token.cause(), Some(Cause::Disconnect));
     let late = language.wire.send(answer(1).as_bytes());
     assert!(matches!(late, Ok(Outcome::Swallowed)), "{late:?}");
