@@ -54,6 +54,7 @@ const CONGESTED = 1;
 const PAGE_BITS = 10;
 /** How long the last frames may take when the process exits by itself, in milliseconds. */
 const LAST_WORDS = 500;
+const SIGNALS = ['SIGTERM', 'SIGINT'] as const;
 const DONE = Promise.resolve();
 
 let opened: Wire | undefined;
@@ -92,6 +93,7 @@ export class Wire implements TokenHome {
 	constructor(receiver: Receiver, falsyIds: boolean) {
 		this.#receiver = receiver;
 		const alias = { beyondF64: true, falsy: falsyIds };
+		for (const signal of SIGNALS) forgetDefault(signal);
 		try {
 			const { handle, events } = native.openStdio({ connection: { alias } }, () => this.#drain());
 			this.#handle = handle;
@@ -117,8 +119,9 @@ export class Wire implements TokenHome {
 		return this.#put(this.#open.size > 0 ? parse(line) : undefined, line);
 	}
 
-	/** Ends the connection from our side; the process goes on. */
+	/** Ends the connection from our side, unless it is over; the process goes on. */
 	close(): void {
+		if (this.#cause !== undefined) return;
 		this.#flush();
 		native.close(this.#handle);
 	}
@@ -293,7 +296,7 @@ export class Wire implements TokenHome {
 		token.fire();
 		const exited = () => {
 			this.#exited(token);
-			native.finish(this.#handle, generation);
+			native.abandon(this.#handle, generation);
 		};
 		if (token.adopted) {
 			// The SDK will not answer. Its handler is done when what it returned is.
@@ -329,9 +332,20 @@ export class Wire implements TokenHome {
 		if (this.#closed) return;
 		this.#closed = true;
 		clearInterval(this.#alive);
+		if (cause === 'shutdown') process.exitCode ??= native.exitCode(this.#handle) ?? undefined;
 		this.#writable();
 		within(undefined, () => this.#receiver.closed(cause));
 	}
+}
+
+/**
+ * Node's own handler ends the process before anything could unwind, and the engine's would call it. One
+ * that this program has set stays.
+ */
+function forgetDefault(signal: NodeJS.Signals): void {
+	const replaced = () => {};
+	process.on(signal, replaced);
+	process.off(signal, replaced);
 }
 
 function parse(line: string): Message | undefined {

@@ -22,7 +22,7 @@ for (const way of WAYS) {
 			return { id, tag };
 		}
 
-		test("i2_silence_a_tool_that_honours_the_sdks_signal", async () => {
+		test('i2_silence_a_tool_that_honours_the_sdks_signal', async () => {
 			const { id, tag } = await running('listen');
 			peer.write(cancel(id, 'enough'));
 			await peer.event('abort', tag);
@@ -82,7 +82,10 @@ for (const way of WAYS) {
 			const spinning = await running('spin');
 			const queued = { id: Peer.id(), tag: `queued ${spinning.id}` };
 			const spared = Peer.id();
-			peer.write(call(queued.id, 'echo', { tag: queued.tag, text: '' }), call(spared, 'echo', { text: 'spared' }));
+			peer.write(
+				call(queued.id, 'echo', { tag: queued.tag, text: '' }),
+				call(spared, 'echo', { text: 'spared' }),
+			);
 			peer.write(cancel(queued.id));
 			await sleep(100);
 			const cancelled = performance.now();

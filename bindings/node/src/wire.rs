@@ -144,12 +144,19 @@ pub fn discard(handle: u32, request: f64) -> Result<()> {
     Ok(())
 }
 
-/// This request was cancelled, and the SDK will not answer it: what stands for the exit of a handler
-/// that nobody can watch.
+/// The handler of this cancelled request has exited, and the SDK will not answer it: answers in its
+/// place, so that the core need not wait for an answer to swallow.
 #[napi(catch_unwind)]
-pub fn finish(handle: u32, request: f64) -> Result<()> {
+pub fn abandon(handle: u32, request: f64) -> Result<()> {
     let wire = &entry(handle)?.wire;
-    wire.connection().finish(generation(request), wire.now());
+    if let Some(id) = wire.connection().inner_id(generation(request)) {
+        let answer = format!(
+            r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":-32603,"message":"Request cancelled"}}}}"#,
+            id.to_json()
+        );
+        // After the end there is nothing left to be said, or to be remembered.
+        let _ = wire.send(answer.as_bytes());
+    }
     Ok(())
 }
 
@@ -179,6 +186,12 @@ pub fn close(handle: u32) -> Result<()> {
     wire.detach_exit();
     wire.close(Cause::Local);
     Ok(())
+}
+
+/// The code with which the process should exit, once the connection is over.
+#[napi(catch_unwind)]
+pub fn exit_code(handle: u32) -> Result<Option<i32>> {
+    Ok(entry(handle)?.wire.exit_code())
 }
 
 /// Waits until everything is written, at most `timeout_ms`; false if that came first.

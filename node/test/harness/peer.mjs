@@ -130,7 +130,9 @@ export class Peer {
 
 	/** Writes messages, or lines as they are, in one chunk. */
 	write(...messages) {
-		const lines = messages.map((message) => (typeof message === 'string' ? message : JSON.stringify(message)));
+		const lines = messages.map((message) =>
+			typeof message === 'string' ? message : JSON.stringify(message),
+		);
 		this.process.stdin.write(`${lines.join('\n')}\n`);
 	}
 

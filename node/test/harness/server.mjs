@@ -5,7 +5,7 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { writeSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { current, guard, StdioServerTransport as Drop, stats } from 'countermand';
+import { current, StdioServerTransport as Drop, guard, stats } from 'countermand';
 import { z } from 'zod';
 
 const [way, stock] = process.argv.slice(2);
@@ -164,7 +164,9 @@ async function v1() {
 	for (const name of Object.keys(tools)) {
 		server.registerTool(name, { inputSchema: args }, async (input, extra) => {
 			const progress = report(extra, extra.sendNotification, extra._meta?.progressToken);
-			return { content: [{ type: 'text', text: await told(name, input, { signal: extra.signal, progress }) }] };
+			return {
+				content: [{ type: 'text', text: await told(name, input, { signal: extra.signal, progress }) }],
+			};
 		});
 	}
 	return server;
@@ -176,7 +178,9 @@ async function v2() {
 	for (const name of Object.keys(tools)) {
 		server.registerTool(name, { inputSchema: z.object(args) }, async (input, { mcpReq }) => {
 			const progress = report(mcpReq, mcpReq.notify, mcpReq._meta?.progressToken);
-			return { content: [{ type: 'text', text: await told(name, input, { signal: mcpReq.signal, progress }) }] };
+			return {
+				content: [{ type: 'text', text: await told(name, input, { signal: mcpReq.signal, progress }) }],
+			};
 		});
 	}
 	return server;
