@@ -16,6 +16,7 @@ use crate::rewrite::{self, error_reply};
 use crate::sync::Mutex;
 use crate::tasks::Tasks;
 use crate::tree::{ROOT, Tree};
+use crate::untracked::Untracked;
 use crate::words::Page;
 use crate::{Cause, Config, Era, Finish, Generation, Id, Inbound, Stats, Time, Token};
 
@@ -40,9 +41,7 @@ pub(crate) struct State {
     pub(crate) era: Option<Era>,
     /// Negotiated by a handshake that our side has answered.
     pub(crate) version: Option<Box<str>>,
-    /// Messages that went to the language without a place in the table, each of which may be
-    /// answered once.
-    pub(crate) untracked: u64,
+    pub(crate) untracked: Untracked,
     next_id: u64,
 }
 
@@ -58,7 +57,7 @@ impl Connection {
             closed: None,
             era: None,
             version: None,
-            untracked: 0,
+            untracked: Untracked::default(),
             next_id: 0,
         };
         let state = Mutex::new(state);

@@ -34,6 +34,9 @@ impl Connection {
     /// handshake is answered nobody knows, and what is not forbidden is taken.
     fn receive_batch(&self, elements: &[&str], now: Time) -> Received {
         let mut state = self.shared.state.lock();
+        if state.closed.is_some() {
+            return Received::Ignored(IgnoreReason::Closed);
+        }
         let forbidden = state.era == Some(Era::Y2026)
             || state.version.as_deref().is_some_and(|version| version > "2025-03-26");
         if forbidden || elements.is_empty() {
@@ -70,8 +73,9 @@ impl Connection {
                     self.cancel(&mut state, &params, now, &mut wake)
                 }
                 Some(envelope) if envelope.kind != Kind::Other => as_it_is(),
-                _ => {
-                    state.untracked += 1;
+                other => {
+                    let id = other.as_ref().and_then(Envelope::id);
+                    state.untracked.note(id.as_ref());
                     as_it_is()
                 }
             }
@@ -90,7 +94,11 @@ impl Connection {
         wake: &mut Vec<Waker>,
     ) -> Received {
         let (Some(raw_id), Some(id)) = (envelope.raw_id, envelope.id()) else {
-            state.untracked += 1;
+            // Some SDKs take an id of null for none, and would act on the cancel by themselves.
+            if &*envelope.method == b"notifications/cancelled" {
+                return state.ignore(IgnoreReason::MalformedCancel);
+            }
+            state.untracked.note(None);
             return as_it_is();
         };
         let era = if params.meta_version.is_some() { Era::Y2026 } else { Era::Y2025 };
@@ -108,7 +116,9 @@ impl Connection {
             .and_then(|raw| Some((raw, IdRef::parse(raw)?)))
             .filter(|(raw, _)| raw.len() <= self.shared.config.limits.max_id_bytes);
         let taken = progress.as_ref().and_then(|(_, token)| state.table.by_progress(token));
-        let progress_alias = taken.is_some_and(|holder| !holder.live());
+        // Nor may it take for this request's the name of a token that is the alias of another's.
+        let progress_alias =
+            taken.is_some_and(|holder| !holder.live() || holder.raw_progress().is_some());
 
         let name = (alias || progress_alias).then(|| state.table.fresh_name());
         let quoted = name.as_ref().map(|name| format!("\"{name}\"")).unwrap_or_default();

@@ -43,6 +43,7 @@ mod tasks;
 mod time;
 mod token;
 mod tree;
+mod untracked;
 mod verdict;
 mod words;
 

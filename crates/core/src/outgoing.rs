@@ -100,8 +100,9 @@ fn respond(state: &mut State, text: &str, envelope: &Envelope<'_>, now: Time) ->
                 Some(peers_id) => Sent::Rewrite(splice(text, &mut [(raw_id, &peers_id)])),
             }
         }
-        Err(SwallowReason::NoSuchRequest) if state.untracked > 0 => {
-            state.untracked -= 1;
+        Err(SwallowReason::NoSuchRequest)
+            if state.untracked.answer(&id, state.held.passed(&id)) =>
+        {
             Sent::Write
         }
         Err(reason) => state.swallow(reason),

@@ -1,6 +1,6 @@
 //! Every interleaving of the parts that do without the lock, and of those that meet at it.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p countermand-core --test loom --release`. Beside each test stands the
+//! `RUSTFLAGS="--cfg loom" cargo test -p countermand-core --test loom --target-dir target/loom`. Beside each test stands the
 //! ordering, or the line, without which it fails.
 #![cfg(loom)]
 
@@ -21,6 +21,25 @@ const CANCEL: &[u8] =
     br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
 const ANSWER: &[u8] = br#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
 
+/// What a writer does last and a reader first. loom only remembers the last access to an atomic, and the writer
+/// looks at the token before it trips it: without this loom would not find out that the reader may come later.
+#[derive(Clone)]
+struct Later(Arc<AtomicU32>);
+
+impl Later {
+    fn new() -> Self {
+        Self(Arc::new(AtomicU32::new(0)))
+    }
+
+    fn written(&self) {
+        self.0.store(1, Ordering::Relaxed);
+    }
+
+    fn read(&self) {
+        self.0.load(Ordering::Relaxed);
+    }
+}
+
 /// `words::Page::set`: `Release` to `Relaxed`; `words::Page::tripped`: `Acquire` to `Relaxed`.
 #[test]
 fn i8_who_sees_the_trip_sees_what_came_before_it() {
@@ -28,13 +47,16 @@ fn i8_who_sees_the_trip_sees_what_came_before_it() {
         let connection = Connection::new(Config::default());
         let token = connection.root().child();
         let before = Arc::new(AtomicU32::new(0));
+        let later = Later::new();
         let tripping = {
-            let (token, before) = (token.clone(), before.clone());
+            let (token, before, later) = (token.clone(), before.clone(), later.clone());
             thread::spawn(move || {
                 before.store(1, Ordering::Relaxed);
                 token.trip(Cause::Peer, None);
+                later.written();
             })
         };
+        later.read();
         if token.cancelled() {
             assert_eq!(before.load(Ordering::Relaxed), 1);
         }
@@ -49,13 +71,16 @@ fn i8_who_sees_the_cause_sees_what_came_before_it() {
         let connection = Connection::new(Config::default());
         let token = connection.root().child();
         let before = Arc::new(AtomicU32::new(0));
+        let later = Later::new();
         let tripping = {
-            let (token, before) = (token.clone(), before.clone());
+            let (token, before, later) = (token.clone(), before.clone(), later.clone());
             thread::spawn(move || {
                 before.store(1, Ordering::Relaxed);
                 token.trip(Cause::Peer, None);
+                later.written();
             })
         };
+        later.read();
         if token.cause() == Some(Cause::Peer) {
             assert_eq!(before.load(Ordering::Relaxed), 1);
         }
