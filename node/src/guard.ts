@@ -17,6 +17,7 @@ import {
 import { interpose, isInterposed } from './streams.js';
 import { RequestToken } from './token.js';
 import { StdioServerTransport } from './transport.js';
+import type { WireOptions } from './wire.js';
 
 const guarded = new WeakSet<object>();
 
@@ -27,24 +28,29 @@ const guarded = new WeakSet<object>();
  * Connected to a stdio transport, the SDK's or ours, the engine reads and writes in its place. Connected
  * to any other, the server is what it was.
  */
-export function guard<S extends Connectable>(server: S): S;
+export function guard<S extends Connectable>(server: S, options?: WireOptions): S;
 /**
  * Puts the servers that a factory makes for `serveStdio` under the engine:
  * `serveStdio(guard(() => new McpServer(…)))`.
  */
-export function guard<F extends (...args: never[]) => Connectable | Promise<Connectable>>(factory: F): F;
+export function guard<F extends (...args: never[]) => Connectable | Promise<Connectable>>(
+	factory: F,
+	options?: WireOptions,
+): F;
 export function guard(
 	target: Connectable | ((...args: never[]) => Connectable | Promise<Connectable>),
+	options?: WireOptions,
 ): unknown {
-	if (typeof target !== 'function') return guardServer(target);
-	interpose();
+	if (typeof target !== 'function') return guardServer(target, options);
+	interpose(false, options);
+	const guarded = (product: Connectable) => guardServer(product, options);
 	return (...args: never[]) => {
 		const product = target(...args);
-		return product instanceof Promise ? product.then(guardServer) : guardServer(product);
+		return product instanceof Promise ? product.then(guarded) : guarded(product);
 	};
 }
 
-function guardServer<S extends Connectable>(server: S): S {
+function guardServer<S extends Connectable>(server: S, options?: WireOptions): S {
 	const inner = isObject(server.server) ? server.server : server;
 	if (!hasHandlers(inner)) throw new TypeError('guard() takes a Server or an McpServer, or a factory of one');
 	if (guarded.has(inner)) return server;
@@ -53,7 +59,7 @@ function guardServer<S extends Connectable>(server: S): S {
 	const connectable = inner as unknown as Connectable;
 	// An McpServer connects its Server: the one funnel.
 	const connect = connectable.connect;
-	connectable.connect = (transport: unknown) => connect.call(connectable, onWire(transport));
+	connectable.connect = (transport: unknown) => connect.call(connectable, onWire(transport, options));
 	return server;
 }
 
@@ -62,10 +68,10 @@ function hasHandlers(value: object): value is LowLevelServer {
 }
 
 /** Our transport in place of one that would read this process's stdin itself. */
-function onWire(transport: unknown): unknown {
+function onWire(transport: unknown, options?: WireOptions): unknown {
 	if (transport instanceof StdioServerTransport) return StdioServerTransport.watched(transport);
 	if (!isStdio(transport)) return transport;
-	const ours = StdioServerTransport.watched(new StdioServerTransport());
+	const ours = StdioServerTransport.watched(new StdioServerTransport(options));
 	ours.onclose = transport.onclose;
 	ours.onerror = transport.onerror;
 	ours.onmessage = transport.onmessage;
@@ -76,7 +82,7 @@ function isStdio(transport: unknown): transport is StdioServerTransport {
 	if (!isObject(transport)) return false;
 	const { _stdin: stdin, _stdout: stdout } = transport;
 	if (!isObject(stdin) || !isObject(stdout)) return false;
-	return isInterposed(stdin) || (stdin['fd'] === 0 && stdout['fd'] === 1);
+	return isInterposed(stdin) || (stdin.fd === 0 && stdout.fd === 1);
 }
 
 function watchHandlers(server: LowLevelServer): void {

@@ -12,7 +12,7 @@ export { CancelledError, type Cause } from './errors.js';
 export { guard } from './guard.js';
 export type { Token } from './token.js';
 export { StdioServerTransport } from './transport.js';
-export { type Stats, stats } from './wire.js';
+export { type Stats, stats, type WireOptions } from './wire.js';
 export import Connection = native.Connection;
 export import ConnectionToken = native.ConnectionToken;
 export type ConnectionOptions = native.ConnectionOptions;

@@ -36,8 +36,7 @@ export class Kinds {
 	readonly #tools = new Map<string, Kind>();
 
 	of(message: Message): Kind {
-		const name =
-			message.method === 'tools/call' && (message['params'] as { name?: unknown } | undefined)?.name;
+		const name = message.method === 'tools/call' && (message.params as { name?: unknown } | undefined)?.name;
 		return typeof name === 'string' ? find(this.#tools, name) : find(this.#methods, message.method ?? '');
 	}
 }

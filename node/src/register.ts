@@ -7,4 +7,4 @@ import { isMainThread } from 'node:worker_threads';
 import { interpose } from './streams.js';
 
 // A worker inherits the option, but not the stdin.
-if (isMainThread) interpose();
+if (isMainThread) interpose(true);

@@ -8,7 +8,7 @@
 
 import { EventEmitter } from 'node:events';
 import type { Message } from './mcp.js';
-import { Wire } from './wire.js';
+import { Wire, type WireOptions } from './wire.js';
 
 /** Reads from the wire once somebody listens. */
 class WireInput extends EventEmitter {
@@ -17,7 +17,11 @@ class WireInput extends EventEmitter {
 	destroyed = false;
 	wire: Wire | undefined;
 
-	constructor(private readonly output: WireOutput) {
+	constructor(
+		private readonly output: WireOutput,
+		private readonly falsyIds: boolean,
+		private readonly options: WireOptions | undefined,
+	) {
 		super();
 	}
 
@@ -46,7 +50,8 @@ class WireInput extends EventEmitter {
 					this.emit('close');
 				},
 			},
-			true,
+			this.falsyIds,
+			this.options,
 		);
 		this.output.wire = this.wire;
 		return this;
@@ -87,11 +92,15 @@ export function isInterposed(stream: unknown): boolean {
 	return stream instanceof WireInput;
 }
 
-/** Readies the streams; done again, it does nothing. */
-export function interpose(): void {
+/**
+ * Readies the streams; done again, it does nothing.
+ *
+ * @param falsyIds as the wire has it
+ */
+export function interpose(falsyIds: boolean, options?: WireOptions): void {
 	if (streams !== undefined) return;
 	const output = new WireOutput();
-	const input = new WireInput(output);
+	const input = new WireInput(output, falsyIds, options);
 	streams = { input, output };
 	const own = {
 		stdin: Object.getOwnPropertyDescriptor(process, 'stdin') as PropertyDescriptor,

@@ -4,7 +4,7 @@
 
 import { CancelledError } from './errors.js';
 import type { Message } from './mcp.js';
-import { Wire } from './wire.js';
+import { Wire, type WireOptions } from './wire.js';
 
 /**
  * A stdio transport for a server of either SDK, with the engine on the wire. A process has one: it takes
@@ -22,6 +22,8 @@ export class StdioServerTransport {
 	readonly sessionId?: string;
 	#wire: Wire | undefined;
 	#watched = false;
+
+	constructor(private readonly options?: WireOptions) {}
 
 	/**
 	 * Takes over stdin and stdout, and starts to read.
@@ -51,6 +53,7 @@ export class StdioServerTransport {
 				closed: () => this.onclose?.(),
 			},
 			!this.#watched,
+			this.options,
 		);
 	}
 

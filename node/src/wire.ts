@@ -32,6 +32,12 @@ export interface Receiver {
 	closed(cause: Cause): void;
 }
 
+/** The engine's settings. What is not given has a default. */
+export type WireOptions = Omit<native.WireOptions, 'connection'> & {
+	/** How ids are matched, and the bounds of what a peer can make us keep. */
+	connection?: Omit<native.ConnectionOptions, 'wire' | 'alias'>;
+};
+
 /** Counters and table sizes; see the native declarations for each. */
 export type Stats = native.Stats & {
 	/** Requests that were handed to the SDK and are neither answered nor cancelled. */
@@ -90,12 +96,13 @@ export class Wire implements TokenHome {
 	 * not find them when it is told of a cancel
 	 * @throws if they are taken already
 	 */
-	constructor(receiver: Receiver, falsyIds: boolean) {
+	constructor(receiver: Receiver, falsyIds: boolean, options: WireOptions = {}) {
 		this.#receiver = receiver;
 		const alias = { beyondF64: true, falsy: falsyIds };
 		for (const signal of SIGNALS) forgetDefault(signal);
 		try {
-			const { handle, events } = native.openStdio({ connection: { alias } }, () => this.#drain());
+			const connection = { ...options.connection, alias };
+			const { handle, events } = native.openStdio({ ...options, connection }, () => this.#drain());
 			this.#handle = handle;
 			this.#events = events;
 		} catch (error) {

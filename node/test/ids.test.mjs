@@ -175,3 +175,21 @@ for (const way of WAYS) {
 		});
 	});
 }
+
+for (const way of ['v1', 'v2', 'serve', 'drop2']) {
+	test(`k14_limits_are_settings_${way}`, async () => {
+		const peer = await Peer.open(way, {
+			options: {
+				graceMs: 50,
+				maxFrame: 10_000,
+				connection: { limits: { maxInFlight: 2, maxReasonBytes: 4 } },
+			},
+		});
+		peer.write(call(1, 'token', { tag: '1' }), call(2, 'block', { tag: '2', ms: 60_000 }), call(3, 'echo'));
+		assert.equal((await peer.answer(3)).error.code, -32000);
+		peer.write(call(4, 'echo', { text: 'x'.repeat(20_000) }));
+		assert.equal((await peer.answer(null)).error.code, -32600);
+		peer.process.stdin.end();
+		assert.deepEqual(await peer.exited, { code: 0, signal: null });
+	});
+}

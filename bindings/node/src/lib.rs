@@ -10,6 +10,8 @@
 //!
 //! Panics are caught at the border and become JavaScript errors.
 
+// What JavaScript passes arrives owned.
+#![allow(clippy::needless_pass_by_value)]
 #![allow(unreachable_pub)] // napi exports the public items of private modules; no crate depends on this one.
 
 mod connection;

@@ -197,7 +197,7 @@ pub fn exit_code(handle: u32) -> Result<Option<i32>> {
 /// Waits until everything is written, at most `timeout_ms`; false if that came first.
 #[napi(catch_unwind)]
 pub fn flush(handle: u32, timeout_ms: f64) -> Result<bool> {
-    let timeout = milliseconds(timeout_ms).min(Duration::from_secs(60));
+    let timeout = milliseconds(timeout_ms).min(Duration::from_mins(1));
     Ok(entry(handle)?.wire.flush(timeout))
 }
 

@@ -29,26 +29,32 @@ class Feed {
 
 	add(item) {
 		this.all.push(item);
-		for (const waiter of [...this.#waiters]) waiter();
+		for (const waiter of this.#waiters) waiter(item);
 	}
 
 	end() {
 		this.#ended = true;
-		for (const waiter of [...this.#waiters]) waiter();
+		for (const waiter of this.#waiters) waiter(undefined);
 	}
 
+	/** The first that is `wanted`, which may have come before. */
 	async find(wanted, what) {
+		const there = this.all.find(wanted);
+		return there ?? this.next(wanted, what);
+	}
+
+	/** The next that is `wanted`. */
+	async next(wanted, what) {
 		let waiter;
 		let timer;
 		const found = new Promise((resolve, reject) => {
-			waiter = () => {
-				const item = this.all.find(wanted);
-				if (item !== undefined) resolve(item);
+			waiter = (item) => {
+				if (item !== undefined && wanted(item)) resolve(item);
 				else if (this.#ended) reject(new Error(`the server ended before ${what}`));
 			};
 			timer = setTimeout(() => reject(new Error(`${what} never came`)), LIMIT);
 			this.#waiters.add(waiter);
-			waiter();
+			waiter(undefined);
 		});
 		try {
 			return await found;
@@ -69,13 +75,15 @@ export class Peer {
 	/** Bytes as they came. */
 	bytes = [];
 	stderr = '';
+	#counts;
 
-	constructor(way, { stock = false, node = [] } = {}) {
+	constructor(way, { stock = false, node = [], options = {} } = {}) {
 		const args = [...node, `${FOLDER}test/harness/server.mjs`, way];
 		if (stock) args.push('stock');
 		else if (way === 'fm') args.unshift('--import', 'countermand/register');
 		this.process = spawn(process.execPath, args, {
 			cwd: FOLDER,
+			env: { ...process.env, COUNTERMAND_OPTIONS: JSON.stringify(options) },
 			stdio: ['pipe', 'pipe', 'pipe', 'pipe'],
 		});
 		this.exited = once(this.process, 'exit').then(([code, signal]) => ({ code, signal }));
@@ -140,6 +148,21 @@ export class Peer {
 	answer(id) {
 		const is = (message) => message.id === id && message.method === undefined;
 		return this.messages.find(is, `an answer to ${JSON.stringify(id)}`);
+	}
+
+	/** How many answers came for a request, in a session that is over. */
+	answered(id) {
+		if (this.#counts === undefined) {
+			this.#counts = new Map();
+			for (const { id } of this.messages.all) this.#counts.set(id, (this.#counts.get(id) ?? 0) + 1);
+		}
+		return this.#counts.get(id) ?? 0;
+	}
+
+	/** Lets go of all that has come. */
+	forget() {
+		this.messages.all = [];
+		this.bytes = [];
 	}
 
 	answers(id) {

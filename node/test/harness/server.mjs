@@ -3,6 +3,7 @@
 // has to believe the wire.
 
 import { execFileSync, spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { writeSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { current, StdioServerTransport as Drop, guard, stats } from 'countermand';
@@ -28,6 +29,12 @@ let gate = new Promise((resolve) => {
 // Each takes its arguments and { signal, progress }, and returns its text.
 const tools = {
 	echo: ({ text }) => text,
+	// Tells what reached it.
+	mirror: ({ text }, { id }) => {
+		const sum = createHash('sha256').update(text).digest('hex');
+		tell('mirror', sum, { id, length: text.length });
+		return text;
+	},
 	// Only listens to the SDK's own signal.
 	listen: async (_args, { signal }) => {
 		await aborted(signal);
@@ -165,7 +172,12 @@ async function v1() {
 		server.registerTool(name, { inputSchema: args }, async (input, extra) => {
 			const progress = report(extra, extra.sendNotification, extra._meta?.progressToken);
 			return {
-				content: [{ type: 'text', text: await told(name, input, { signal: extra.signal, progress }) }],
+				content: [
+					{
+						type: 'text',
+						text: await told(name, input, { id: extra.requestId, signal: extra.signal, progress }),
+					},
+				],
 			};
 		});
 	}
@@ -179,14 +191,17 @@ async function v2() {
 		server.registerTool(name, { inputSchema: z.object(args) }, async (input, { mcpReq }) => {
 			const progress = report(mcpReq, mcpReq.notify, mcpReq._meta?.progressToken);
 			return {
-				content: [{ type: 'text', text: await told(name, input, { signal: mcpReq.signal, progress }) }],
+				content: [
+					{ type: 'text', text: await told(name, input, { id: mcpReq.id, signal: mcpReq.signal, progress }) },
+				],
 			};
 		});
 	}
 	return server;
 }
 
-const guarded = (server) => (stock ? server : guard(server));
+const options = JSON.parse(process.env.COUNTERMAND_OPTIONS ?? '{}');
+const guarded = (server) => (stock ? server : guard(server, options));
 
 const start = {
 	async v1() {
@@ -202,10 +217,10 @@ const start = {
 		serveStdio(guarded(v2));
 	},
 	async drop1() {
-		await (await v1()).connect(new Drop());
+		await (await v1()).connect(new Drop(options));
 	},
 	async drop2() {
-		await (await v2()).connect(new Drop());
+		await (await v2()).connect(new Drop(options));
 	},
 	async fm() {
 		const { FastMCP } = await import('fastmcp');

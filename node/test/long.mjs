@@ -1,0 +1,23 @@
+// The long runs: 10,000 requests with half of them cancelled at random moments, and 2,000 cancels around
+// completion, under each way in. Prints a line each; `node test/long.mjs [way …]`.
+
+import assert from 'node:assert/strict';
+import { leavesNothing, race } from './harness/load.mjs';
+import { Peer, WAYS } from './harness/peer.mjs';
+
+const ways = process.argv.length > 2 ? process.argv.slice(2) : WAYS;
+for (const way of ways) {
+	const { before, after, stats } = await leavesNothing(way, 10_000);
+	const heap = after.heapUsed / before.heapUsed;
+	const rss = after.rss / before.rss;
+	console.log(
+		`${way}: 10,000 requests, ${stats.cancelled[0]} cancelled; memory ${heap.toFixed(3)} of its level after warm-up (resident ${rss.toFixed(3)})`,
+	);
+	assert.ok(heap < 1.1, 'memory is back');
+	const peer = await Peer.open(way);
+	const answered = await race(peer, 2000);
+	console.log(`${way}: 2,000 cancels around completion, ${answered} requests were answered first`);
+	peer.process.stdin.end();
+	assert.deepEqual(await peer.exited, { code: 0, signal: null });
+}
+Peer.end();
