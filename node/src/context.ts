@@ -13,6 +13,8 @@ import type { Token, TokenNode } from './token.js';
 const storage = new AsyncLocalStorage<TokenNode | undefined>();
 let tracking = false;
 let handing: TokenNode | undefined;
+/** Requests that were known to be brief and were not: nothing carries their context. */
+const lost = new Set<TokenNode>();
 
 /**
  * The token of the request that this code runs for, however deep below its handler; `undefined` where no
@@ -26,7 +28,12 @@ export function current(): Token | undefined {
 
 /** As `current`, for our own use. */
 export function holder(): TokenNode | undefined {
-	return storage.getStore() ?? handing;
+	return storage.getStore() ?? handing ?? (lost.size === 1 ? first(lost) : undefined);
+}
+
+function first<T>(set: Set<T>): T | undefined {
+	for (const item of set) return item;
+	return undefined;
 }
 
 /** Calls `fn` for this token, and carries it on to whatever that sets off. */
@@ -42,6 +49,16 @@ export function within<A extends unknown[], R>(
 /** Until the next call, what runs is for this token. Only where nothing else is in flight that waits. */
 export function hand(token: TokenNode | undefined): void {
 	handing = token;
+}
+
+/** This request was handed on without a context, and goes on. Its kind is never handed on so again. */
+export function lose(token: TokenNode): void {
+	lost.add(token);
+}
+
+/** This request is over. */
+export function over(token: TokenNode): void {
+	lost.delete(token);
 }
 
 /** Carries nothing on until `within` is called again. */

@@ -10,7 +10,7 @@
  * A handler's exit is its answer, or, once its request was cancelled, the end of what it returned.
  */
 
-import { hand, rest, within } from './context.js';
+import { hand, lose, over, rest, within } from './context.js';
 import type { Cause } from './errors.js';
 import { causeOf } from './errors.js';
 import { Kinds } from './kinds.js';
@@ -178,6 +178,7 @@ export class Wire implements TokenHome {
 	#exited(token: RequestToken): void {
 		token.settle();
 		if (token.tracked) this.#tracked--;
+		else over(token);
 	}
 
 	#drain(): void {
@@ -291,8 +292,12 @@ export class Wire implements TokenHome {
 	#judge(token: RequestToken): void {
 		this.#last = undefined;
 		hand(undefined);
-		if (this.#open.get(token.innerId) === token) token.kind?.isNotBrief();
-		else token.kind?.wasBrief();
+		if (this.#open.get(token.innerId) !== token) {
+			token.kind?.wasBrief();
+			return;
+		}
+		token.kind?.isNotBrief();
+		if (!token.tracked) lose(token);
 	}
 
 	#cancelled(id: RequestId, generation: number): void {

@@ -30,12 +30,10 @@ for (const way of WAYS) {
 		await peer.exited;
 	});
 
-	test(`i7_right_target_a_kind_that_was_brief_for_long_asks_late_${way}`, async () => {
+	test(`i7_right_target_a_tool_that_was_brief_for_long_awaits_${way}`, async () => {
 		const peer = await Peer.open(way);
-		for (let i = 0; i < 40; i++) await peer.text('whoami', { at: 'now' });
-		const calls = ['timer', 'immediate', 'timer', 'gate', 'opens'].map((at) =>
-			call(Peer.id(), 'whoami', { at }),
-		);
+		for (let i = 0; i < 40; i++) assert.equal(await peer.text('cached', { at: 'hit' }), 'hit');
+		const calls = Array.from({ length: 5 }, () => call(Peer.id(), 'cached', { at: 'miss' }));
 		peer.write(...calls);
 		for (const { id } of calls) assert.equal((await peer.answer(id)).result.content[0].text, `${id}`);
 		peer.process.stdin.end();

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { call, Peer, WAYS } from './harness/peer.mjs';
+import { call, cancel, Peer, WAYS } from './harness/peer.mjs';
 
 after(() => Peer.end());
 
@@ -90,16 +90,18 @@ describe('the end', { concurrency: 4 }, () => {
 			await peer.exited;
 		});
 
-		test(`i3_no_loss_frames_of_5_mb_to_a_slow_reader_${way}`, async () => {
+		test(`i3_no_loss_and_i4_whole_frames_of_5_mb_to_a_slow_reader_amid_cancels_${way}`, async () => {
 			const peer = await Peer.open(way);
 			peer.process.stdout.pause();
 			const text = `${'ü"\\\u0001'.repeat(500_000)}`;
 			const ids = Array.from({ length: 4 }, () => Peer.id());
 			peer.write(...ids.map((id) => call(id, 'echo', { text })));
+			const cancelled = Array.from({ length: 50 }, () => Peer.id());
+			for (const id of cancelled) peer.write(call(id, 'listen', { tag: `${id}` }), cancel(id));
 			await sleep(300);
 			peer.process.stdout.resume();
 			for (const id of ids) assert.equal((await peer.answer(id)).result.content[0].text === text, true);
-			await peer.settled();
+			await peer.silent(...cancelled);
 			peer.process.stdin.end();
 			await peer.exited;
 		});

@@ -9,7 +9,7 @@ after(() => Peer.end());
 
 describe('load', { concurrency: 2 }, () => {
 	for (const way of WAYS) {
-		test(`i11_nothing_left_of_1000_requests_half_of_them_cancelled_${way}`, async () => {
+		test(`i1_one_answer_each_and_i11_nothing_left_of_1000_requests_${way}`, async () => {
 			await leavesNothing(way, 1000);
 		});
 

@@ -187,6 +187,12 @@ impl Connection {
         self.inner.token(generation(request)).map(|inner| ConnectionToken { inner: Some(inner) })
     }
 
+    /// An id for a request of ours: larger than all before it on this connection, and never used again.
+    #[napi(catch_unwind)]
+    pub fn mint_id(&self) -> f64 {
+        number(self.inner.mint_id())
+    }
+
     /// What was counted, and the sizes of the tables.
     #[napi(catch_unwind)]
     pub fn stats(&self) -> Stats {

@@ -115,6 +115,12 @@ const tools = {
 		}
 		return String(current()?.requestId);
 	},
+	// Has its answer at hand, or awaits it.
+	cached: async ({ at }) => {
+		if (at === 'hit') return 'hit';
+		await sleep(5);
+		return String(current()?.requestId);
+	},
 	stray: () => {
 		console.log('{"stray":"console.log"}');
 		process.stdout.write('{"stray":"process.stdout.write"}\n');
