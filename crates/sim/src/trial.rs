@@ -1,0 +1,646 @@
+//! Applies steps to real connections, to the model and to the auditor, and compares.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+
+use countermand_core::{
+    BatchPart, Config, Connection, Finish, Generation, IdMatch, Received, Sent, Time, Token, Watch,
+};
+
+use crate::audit::{Audit, Breach, History};
+use crate::coverage::{Counter, Coverage};
+use crate::model::read::{array, key, object};
+use crate::model::{Model, Out, Silence, Verdict};
+use crate::step::{Body, Label, Step};
+
+/// The connections of one world, and what is known about them.
+pub struct Trial {
+    pub(crate) links: Vec<Link>,
+    pub(crate) now: Time,
+    pub(crate) audit: Audit,
+    pub(crate) handles: BTreeMap<Label, Handle>,
+    /// What has happened so far.
+    pub coverage: Coverage,
+    /// What the model said about the last step.
+    pub(crate) expected: Seen,
+}
+
+pub(crate) struct Link {
+    pub(crate) config: Config,
+    pub(crate) connection: Connection,
+    pub(crate) model: Model,
+    labels: HashMap<Generation, Label>,
+    generations: HashMap<Label, Generation>,
+    minted: u64,
+}
+
+/// A token that our side holds.
+pub(crate) struct Handle {
+    pub(crate) link: usize,
+    pub(crate) token: Token,
+    pub(crate) node: usize,
+    watch: Option<(Watch, Arc<Count>)>,
+    /// Seen tripped.
+    pub(crate) tripped: bool,
+    /// By a trip of its own.
+    pub(crate) own: bool,
+    /// Times that its waker was seen woken.
+    woken: usize,
+}
+
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What a step led to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It meant nothing.
+    Skipped,
+    /// Of a frame of the peer.
+    Received(Verdict),
+    /// May the handler start?
+    Started(bool),
+    /// What the handler owes.
+    Finished(Finish),
+    /// What our side sent, and what became of it.
+    Sent(String, Out),
+    /// Whether a trip was the first.
+    Tripped(bool),
+    /// Whom a close cancelled.
+    Closed(Vec<Label>),
+    /// Nothing to tell.
+    Done,
+}
+
+impl Trial {
+    /// One connection for each of these.
+    pub fn new(configs: &[Config]) -> Self {
+        let link = |config: &Config| Link {
+            config: config.clone(),
+            connection: Connection::new(config.clone()),
+            model: Model::new(config.clone()),
+            labels: HashMap::new(),
+            generations: HashMap::new(),
+            minted: 0,
+        };
+        Self {
+            links: configs.iter().map(link).collect(),
+            now: Time(0),
+            audit: Audit::default(),
+            handles: BTreeMap::new(),
+            coverage: Coverage::default(),
+            expected: Seen::Skipped,
+        }
+    }
+
+    /// Takes one step, then checks everything.
+    ///
+    /// # Errors
+    ///
+    /// An invariant was broken, or the core and the model differ.
+    pub fn apply(&mut self, step: &Step) -> Result<Seen, Breach> {
+        self.expected = Seen::Skipped;
+        let seen = self.perform(step)?;
+        if seen != Seen::Skipped {
+            self.check(step)?;
+        }
+        Ok(seen)
+    }
+
+    fn perform(&mut self, step: &Step) -> Result<Seen, Breach> {
+        match step {
+            Step::Receive { link, frame, label } => self.receive(*link, frame, *label),
+            Step::Start(of) => self.start(*of),
+            Step::Finish(of) => self.finish(*of),
+            Step::Discard(of) => Ok(self.discard(*of)),
+            Step::Answer { of, body } => self.answer(*of, body),
+            Step::AnswerBatch(of) => self.answer_batch(of),
+            Step::Progress(of) => self.progress(*of),
+            Step::Send { link, frame } => self.send_raw(*link, frame),
+            Step::Child { parent, label } => Ok(self.child(*parent, *label)),
+            Step::Trip { token, cause } => {
+                let Some(handle) = self.handles.get_mut(token) else { return Ok(Seen::Skipped) };
+                let model = &mut self.links[handle.link].model;
+                let expected = model.tokens.trip(handle.node, *cause, None);
+                self.expected = Seen::Tripped(expected);
+                let first = handle.token.trip(*cause, None);
+                handle.own |= first;
+                self.coverage.tripped(*cause, first);
+                same(&Seen::Tripped(expected), Seen::Tripped(first))
+            }
+            Step::Watch(of) => {
+                let Some(handle) = self.handles.get_mut(of) else { return Ok(Seen::Skipped) };
+                let count = Arc::new(Count::default());
+                let watch = handle.token.watch(&Waker::from(count.clone()));
+                handle.woken = 0;
+                handle.watch = Some((watch, count));
+                self.coverage.hit_if(handle.tripped, Counter::TripBeatWatch);
+                Ok(Seen::Done)
+            }
+            Step::Unwatch(of) => {
+                let taken = self.handles.get_mut(of).and_then(|handle| handle.watch.take());
+                Ok(if taken.is_some() { Seen::Done } else { Seen::Skipped })
+            }
+            Step::Drop(of) => {
+                let Some(handle) = self.handles.remove(of) else { return Ok(Seen::Skipped) };
+                self.links[handle.link].model.tokens.node_mut(handle.node).handles -= 1;
+                Ok(Seen::Done)
+            }
+            Step::Mint(link) => {
+                let link = &mut self.links[*link];
+                let minted = link.connection.mint_id();
+                if minted <= link.minted {
+                    return Err(Breach::new("I10", format!("{minted} after {}", link.minted)));
+                }
+                link.minted = minted;
+                Ok(Seen::Done)
+            }
+            Step::Close { link, cause } => self.close(*link, *cause),
+            Step::Advance(by) => {
+                self.now = self.now.after(*by);
+                for (number, link) in self.links.iter_mut().enumerate() {
+                    let held = link.model.stats().held;
+                    link.model.handle_timeout(self.now);
+                    link.connection.handle_timeout(self.now);
+                    let expired = link.model.stats().held < held && !self.audit.is_closed(number);
+                    self.coverage.hit_if(expired, Counter::EarlyCancelExpired);
+                }
+                Ok(Seen::Done)
+            }
+        }
+    }
+
+    fn receive(&mut self, at: usize, frame: &str, label: Label) -> Result<Seen, Breach> {
+        let link = &mut self.links[at];
+        let expected = Seen::Received(link.model.receive(frame, label, self.now));
+        self.expected = expected.clone();
+        let received = link.connection.receive(frame.as_bytes(), self.now);
+        let verdict = self.verdict(at, received, label)?;
+        // What breaks an invariant is told by its name before it is told as a difference.
+        match (&verdict, array(frame)) {
+            (Verdict::Batch(verdicts), Some(elements)) => {
+                self.coverage.hit(Counter::BatchSplit);
+                for ((element, verdict), label) in elements.into_iter().zip(verdicts).zip(label..) {
+                    self.receive_audited(at, element.get(), verdict, label)?;
+                }
+            }
+            _ => self.receive_audited(at, frame, &verdict, label)?,
+        }
+        same(&expected, Seen::Received(verdict))
+    }
+
+    /// What the core said, in the words of the model.
+    fn verdict(&mut self, at: usize, received: Received, label: Label) -> Result<Verdict, Breach> {
+        let link = &mut self.links[at];
+        Ok(match received {
+            Received::Deliver { request, rewritten } => {
+                let label = request.map(|request| {
+                    link.labels.insert(request.generation, label);
+                    link.generations.insert(label, request.generation);
+                    label
+                });
+                Verdict::Deliver(label, rewritten.map(text))
+            }
+            Received::Cancelled { generation, silence } => {
+                let Some(&label) = link.labels.get(&generation) else {
+                    return Err(Breach::new("I7", format!("{generation:?} was never given out")));
+                };
+                Verdict::Cancelled(label, told(silence)?)
+            }
+            Received::Ignored(reason) => Verdict::Ignored(reason),
+            Received::Reject { reply, reason } => Verdict::Reject(reason, error_id(&reply)?),
+            Received::Batch(parts) => {
+                let parts = parts.into_iter().zip(label..);
+                let verdicts = parts
+                    .map(|(BatchPart { verdict, .. }, label)| self.verdict(at, verdict, label));
+                Verdict::Batch(verdicts.collect::<Result<_, _>>()?)
+            }
+            other => return Err(Breach::new("model", format!("{other:?}"))),
+        })
+    }
+
+    fn receive_audited(
+        &mut self,
+        at: usize,
+        frame: &str,
+        verdict: &Verdict,
+        label: Label,
+    ) -> Result<(), Breach> {
+        Audit::passed(frame, verdict)?;
+        let fields = object(frame).unwrap_or_default();
+        let params = fields.get("params").and_then(|raw| object(raw.get())).unwrap_or_default();
+        match verdict {
+            Verdict::Deliver(Some(label), rewritten) => {
+                self.open(at, *label, frame, rewritten.as_deref())?;
+            }
+            Verdict::Cancelled(hit, _) => {
+                let lenient = self.links[at].config.id_match == IdMatch::Lenient;
+                let meant = params.get("requestId").and_then(|raw| key(raw.get()));
+                let meant = meant.ok_or_else(|| Breach::new("I15", "a malformed cancel hit"))?;
+                self.audit.cancelled(at, *hit, &meant, lenient, self.now)?;
+                self.coverage.cancelled(&self.audit.get(*hit).cloned().unwrap(), &meant);
+                let own = self.handles.values().any(|handle| handle.own && handle.link == at);
+                self.coverage.hit_if(own, Counter::ChildTripFirst);
+            }
+            _ => {
+                let meant = params.get("requestId").and_then(|raw| key(raw.get()));
+                let hit = meant.and_then(|meant| self.audit.last_with(at, &meant, label));
+                let id = fields.get("id").and_then(|raw| key(raw.get()));
+                self.coverage.refused(verdict, hit.map(|(_, history)| history), id.is_some());
+            }
+        }
+        Ok(())
+    }
+
+    /// A request was delivered: notes what our side knows it by, and takes its token.
+    fn open(
+        &mut self,
+        at: usize,
+        label: Label,
+        frame: &str,
+        rewritten: Option<&str>,
+    ) -> Result<(), Breach> {
+        let (raw_id, raw_progress, initialize) = names(frame)
+            .ok_or_else(|| Breach::new("model", format!("{frame} opened a request")))?;
+        let (inner_id, inner_progress, _) = names(rewritten.unwrap_or(frame))
+            .ok_or_else(|| Breach::new("I14", format!("{frame} came out as {rewritten:?}")))?;
+        let id = key(&raw_id).ok_or_else(|| Breach::new("I7", format!("{raw_id} is no id")))?;
+        let history = History {
+            link: at,
+            raw_id,
+            inner_id,
+            progress: raw_progress.zip(inner_progress),
+            initialize,
+            cancelled_at: None,
+            answered_at: None,
+            tried: false,
+            became_task: false,
+            progressed: false,
+            started: false,
+            ended: false,
+            withdrawn: false,
+            id,
+        };
+        let before = self.audit.last_with(at, &history.id, label);
+        self.coverage.reused(before.map(|(_, before)| before), &history);
+        self.audit.opened(label, history)?;
+        let link = &mut self.links[at];
+        let generation = link.generations[&label];
+        let Some(node) = link.model.token_of(label) else {
+            return Err(Breach::new("model", format!("{frame} was to open no request")));
+        };
+        let Some(token) = link.connection.token(generation) else {
+            return Err(Breach::new("I8", format!("{label} has no token")));
+        };
+        link.model.tokens.node_mut(node).handles += 1;
+        self.hold(at, label, token, node);
+        Ok(())
+    }
+
+    fn hold(&mut self, link: usize, label: Label, token: Token, node: usize) {
+        let handle =
+            Handle { link, token, node, watch: None, tripped: false, own: false, woken: 0 };
+        self.handles.insert(label, handle);
+    }
+
+    /// The connection and the generation of a request that was delivered.
+    fn known(&self, of: Label) -> Option<(usize, Generation)> {
+        let link = self.audit.get(of)?.link;
+        Some((link, *self.links[link].generations.get(&of)?))
+    }
+
+    /// Whether an answer to this request, of which nothing is remembered any more, would carry the id of
+    /// another that is open. No engine can tell the two apart by what is on the wire.
+    fn ambiguous(&self, of: Label) -> bool {
+        let Some(history) = self.audit.get(of) else { return false };
+        let inner = key(&history.inner_id);
+        let same = |other: &History| other.link == history.link && key(&other.inner_id) == inner;
+        !self.links[history.link].model.remembers(of)
+            && self.audit.all().any(|(label, other)| label != of && other.open() && same(other))
+    }
+
+    fn start(&mut self, of: Label) -> Result<Seen, Breach> {
+        let Some((at, generation)) = self.known(of) else { return Ok(Seen::Skipped) };
+        let ended = self.audit.get(of).is_some_and(|history| history.ended || history.started);
+        if ended {
+            return Ok(Seen::Skipped);
+        }
+        let expected = Seen::Started(self.links[at].model.start(of, self.now));
+        self.expected = expected.clone();
+        let may = self.links[at].connection.start(generation, self.now);
+        self.audit.started(of, may)?;
+        let cancelled = self.audit.get(of).is_some_and(|history| history.cancelled_at.is_some());
+        self.coverage.hit_if(!may && cancelled, Counter::CancelBeatStart);
+        same(&expected, Seen::Started(may))
+    }
+
+    fn finish(&mut self, of: Label) -> Result<Seen, Breach> {
+        let Some((at, generation)) = self.known(of) else { return Ok(Seen::Skipped) };
+        if self.audit.get(of).is_some_and(|history| history.ended) {
+            return Ok(Seen::Skipped);
+        }
+        let expected = Seen::Finished(self.links[at].model.finish(of, self.now));
+        self.expected = expected.clone();
+        let finish = self.links[at].connection.finish(generation, self.now);
+        self.audit.finished(of, finish)?;
+        self.coverage.hit_if(finish == Finish::Silent, Counter::CancelBeatExit);
+        same(&expected, Seen::Finished(finish))
+    }
+
+    fn discard(&mut self, of: Label) -> Seen {
+        let Some((at, generation)) = self.known(of) else { return Seen::Skipped };
+        let Some(history) = self.audit.get_mut(of).filter(|history| !history.started) else {
+            return Seen::Skipped;
+        };
+        self.coverage.hit_if(history.cancelled_at.is_some(), Counter::Discarded);
+        history.withdrawn = true;
+        history.ended = true;
+        self.links[at].model.discard(of);
+        self.links[at].connection.discard(generation);
+        Seen::Done
+    }
+
+    fn answer(&mut self, of: Label, body: &Body) -> Result<Seen, Breach> {
+        let Some(history) = self.audit.get(of) else { return Ok(Seen::Skipped) };
+        if history.withdrawn || self.ambiguous(of) {
+            return Ok(Seen::Skipped);
+        }
+        let (at, before) = (history.link, history.clone());
+        let frame = format!(r#"{{"jsonrpc":"2.0","id":{},{}}}"#, history.inner_id, body.json());
+        let expected = self.send_modelled(at, &frame);
+        let out = self.send_real(at, &frame);
+        self.audit.answered(of, &out, &frame, self.now)?;
+        let task = matches!(body, Body::Task(_));
+        if let Some(history) = self.audit.get_mut(of) {
+            history.became_task |= task && !matches!(out, Out::Swallow(_));
+        }
+        let mut uses = self.audit.all().filter(|(label, history)| {
+            *label != of && history.link == at && history.id == before.id
+        });
+        let other = uses.next_back().map(|(label, history)| (label > of, history.clone()));
+        self.coverage.answered(&before, other, &out, task, self.audit.is_closed(at));
+        same(&Seen::Sent(frame.clone(), expected), Seen::Sent(frame, out))
+    }
+
+    fn answer_batch(&mut self, of: &[Label]) -> Result<Seen, Breach> {
+        let known = |label: &&Label| {
+            let known = self.audit.get(**label).is_some_and(|history| !history.withdrawn);
+            known && !self.ambiguous(**label)
+        };
+        let of: Vec<Label> = of.iter().filter(known).copied().collect();
+        let Some(at) = of.first().and_then(|first| self.audit.get(*first)).map(|it| it.link) else {
+            return Ok(Seen::Skipped);
+        };
+        if of.iter().any(|label| self.audit.get(*label).is_none_or(|it| it.link != at)) {
+            return Ok(Seen::Skipped);
+        }
+        let open: Vec<_> =
+            of.iter().map(|label| self.audit.get(*label).is_some_and(History::open)).collect();
+        let element = |label: &Label| {
+            let id = &self.audit.get(*label).expect("known").inner_id;
+            format!(r#"{{"jsonrpc":"2.0","id":{id},{}}}"#, Body::Result.json())
+        };
+        let elements: Vec<_> = of.iter().map(element).collect();
+        let frame = format!("[{}]", elements.join(","));
+        let expected = self.send_modelled(at, &frame);
+        let out = self.send_real(at, &frame);
+        let written = match &out {
+            Out::Rewrite(written) => array(written).map_or(0, |written| written.len()),
+            _ => 0,
+        };
+        self.coverage.hit_if(written > 0 && written < of.len(), Counter::BatchCut);
+        if !self.audit.is_closed(at) {
+            let due = open.iter().filter(|open| **open).count();
+            if written != due {
+                return Err(Breach::new("I1", format!("{written} of {due} answers in {out:?}")));
+            }
+            for (label, open) in of.iter().zip(open) {
+                self.audit.answered_in_batch(*label, open, self.now);
+            }
+        }
+        same(&Seen::Sent(frame.clone(), expected), Seen::Sent(frame, out))
+    }
+
+    fn progress(&mut self, of: Label) -> Result<Seen, Breach> {
+        let Some(history) = self.audit.get(of) else { return Ok(Seen::Skipped) };
+        let Some((raw, inner)) = &history.progress else { return Ok(Seen::Skipped) };
+        let (at, aliased) = (history.link, raw != inner);
+        let frame = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{inner},"progress":1}}}}"#
+        );
+        let expected = self.send_modelled(at, &frame);
+        let out = self.send_real(at, &frame);
+        self.audit.progressed(of, &out, &frame)?;
+        self.coverage.hit_if(aliased && matches!(out, Out::Rewrite(_)), Counter::ProgressAlias);
+        if let Out::Swallow(reason) = &out {
+            self.coverage.swallowed(*reason);
+        }
+        same(&Seen::Sent(frame.clone(), expected), Seen::Sent(frame, out))
+    }
+
+    /// Bytes of no handler of ours: they must not be an answer to what is open.
+    fn send_raw(&mut self, at: usize, frame: &str) -> Result<Seen, Breach> {
+        let fields = object(frame).unwrap_or_default();
+        let id = fields.get("id").map(|raw| raw.get());
+        let answers = fields.contains_key("result") || fields.contains_key("error");
+        let open = |(_, history): (Label, &History)| {
+            let meant = history.link == at && history.open();
+            meant && key(&history.inner_id) == id.and_then(key)
+        };
+        if answers && self.audit.all().any(open) {
+            return Ok(Seen::Skipped);
+        }
+        let expected = self.send_modelled(at, frame);
+        let out = self.send_real(at, frame);
+        let settled = |(_, history): (Label, &History)| {
+            let meant = history.link == at && !history.open();
+            meant && key(&history.inner_id) == id.and_then(key)
+        };
+        let integer = id.and_then(key).is_some_and(|id| id.small().is_some());
+        let before = self.audit.all().any(settled);
+        if answers && integer && before && out == Out::Write && expected != Out::Write {
+            return Err(Breach::new("I1", format!("a second answer was written: {frame}")));
+        }
+        if let Out::Swallow(reason) = &out {
+            self.coverage.swallowed(*reason);
+        }
+        same(&Seen::Sent(frame.into(), expected), Seen::Sent(frame.into(), out))
+    }
+
+    fn send_modelled(&mut self, at: usize, frame: &str) -> Out {
+        let out = self.links[at].model.send(frame, self.now);
+        self.expected = Seen::Sent(frame.into(), out.clone());
+        out
+    }
+
+    fn send_real(&self, at: usize, frame: &str) -> Out {
+        match self.links[at].connection.send(frame.as_bytes(), self.now) {
+            Sent::Write => Out::Write,
+            Sent::Rewrite(rewritten) => Out::Rewrite(text(rewritten)),
+            Sent::Swallow(reason) => Out::Swallow(reason),
+            other => Out::Rewrite(format!("{other:?}")),
+        }
+    }
+
+    fn child(&mut self, parent: Label, label: Label) -> Seen {
+        let Some(handle) = self.handles.get(&parent) else { return Seen::Skipped };
+        if self.handles.contains_key(&label) || self.audit.get(label).is_some() {
+            return Seen::Skipped;
+        }
+        let (at, child) = (handle.link, handle.token.child());
+        let tokens = &mut self.links[at].model.tokens;
+        let node = tokens.add(handle.node);
+        tokens.node_mut(node).handles = 1;
+        let born_tripped = tokens.node(node).cause.is_some();
+        self.coverage.hit_if(born_tripped, Counter::TripBeatChild);
+        self.hold(at, label, child, node);
+        self.handles.get_mut(&label).expect("just held").tripped = born_tripped;
+        Seen::Done
+    }
+
+    fn close(&mut self, at: usize, cause: countermand_core::Cause) -> Result<Seen, Breach> {
+        let link = &mut self.links[at];
+        let expected = Seen::Closed(link.model.close(cause, self.now));
+        self.expected = expected.clone();
+        let closed = link.connection.close(cause, self.now);
+        let label = |generation| link.labels.get(generation).copied();
+        let Some(closed) = closed.iter().map(label).collect::<Option<Vec<_>>>() else {
+            return Err(Breach::new("I7", format!("{closed:?} were never given out")));
+        };
+        if !self.audit.is_closed(at) {
+            self.coverage.closed(&self.audit, at, cause, self.now);
+        }
+        self.audit.closed(at, &closed, self.now)?;
+        same(&expected, Seen::Closed(closed))
+    }
+
+    /// Whether a connection takes no more requests.
+    pub(crate) fn full(&self, at: usize) -> bool {
+        let link = &self.links[at];
+        link.model.stats().in_flight >= link.config.limits.max_in_flight
+    }
+
+    /// After the end, and after the time of all that is kept for a time, nothing may be left.
+    pub(crate) fn nothing_left(&self) -> Result<(), Breach> {
+        for link in &self.links {
+            let stats = link.connection.stats();
+            let tables = [stats.in_flight, stats.retired, stats.tasks, stats.held];
+            let tokens = [stats.tokens, stats.watches];
+            if tables != [0; 4] || tokens != [0; 2] || link.connection.poll_timeout().is_some() {
+                return Err(Breach::new("I11", format!("left over: {stats:?}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that can be looked at must be as the model has it.
+    fn check(&mut self, step: &Step) -> Result<(), Breach> {
+        for (number, link) in self.links.iter_mut().enumerate() {
+            let mut stats = link.connection.stats();
+            let watches = self.handles.values().filter(|handle| {
+                let watched = handle.link == number && handle.watch.is_some();
+                watched && link.model.tokens.node(handle.node).cause.is_none()
+            });
+            let watches = watches.count();
+            if stats.watches != watches {
+                let detail = format!("{} watches, not {watches}", stats.watches);
+                return Err(Breach::new("I11", detail));
+            }
+            stats.watches = 0;
+            let expected = link.model.stats();
+            if stats != expected {
+                return Err(Breach::new("model", format!("{stats:?}, not {expected:?}")));
+            }
+            let (seen, expected) = (link.connection.poll_timeout(), link.model.poll_timeout());
+            if seen != expected {
+                return Err(Breach::new("model", format!("timeout {seen:?}, not {expected:?}")));
+            }
+        }
+        self.check_tokens(step)
+    }
+
+    fn check_tokens(&mut self, step: &Step) -> Result<(), Breach> {
+        for (label, handle) in &mut self.handles {
+            let tokens = &self.links[handle.link].model.tokens;
+            let node = tokens.node(handle.node);
+            let (seen, expected) = (handle.token.cause(), node.cause);
+            if seen != expected || handle.token.cancelled() != expected.is_some() {
+                let invariant = if expected.is_some() { "I8" } else { "I7" };
+                let detail = format!("token {label} is {seen:?}, not {expected:?}");
+                return Err(Breach::new(invariant, detail));
+            }
+            if expected.is_some() && !handle.tripped {
+                handle.tripped = true;
+                if handle.token.reason().as_deref() != node.reason.as_deref() {
+                    return Err(Breach::new("model", format!("reason of token {label}")));
+                }
+                let depth = tokens.depth(handle.node);
+                let by_itself = matches!(step, Step::Trip { token, .. } if token == label);
+                let task = self.audit.get(*label).is_some_and(|history| history.became_task);
+                let by_peer = matches!(step, Step::Receive { .. });
+                self.coverage.hit_if(task && by_peer, Counter::TaskTripped);
+                self.coverage.hit_if(depth > 1 && !by_itself, Counter::ChildBeatTrip);
+                self.coverage.hit_if(depth > 6 && !by_itself, Counter::DeepTrip);
+            }
+            if let Some((_, count)) = &handle.watch {
+                let woken = count.0.load(Ordering::Relaxed);
+                if woken != usize::from(expected.is_some()) {
+                    return Err(Breach::new("I8", format!("token {label} woke {woken} times")));
+                }
+                let watched = matches!(step, Step::Watch(of) if of == label);
+                self.coverage.hit_if(woken > handle.woken && !watched, Counter::WatchBeatTrip);
+                handle.woken = woken;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn same(expected: &Seen, seen: Seen) -> Result<Seen, Breach> {
+    if *expected == seen {
+        return Ok(seen);
+    }
+    Err(Breach::new("model", format!("{seen:?}, not {expected:?}")))
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|bytes| format!("{bytes:?}"))
+}
+
+/// The id, the progress token and whether it is the handshake, each as it is spelt.
+fn names(frame: &str) -> Option<(String, Option<String>, bool)> {
+    let fields = object(frame)?;
+    let id = fields.get("id")?.get().to_owned();
+    let params = fields.get("params").and_then(|raw| object(raw.get()));
+    let meta = params.as_ref().and_then(|params| object(params.get("_meta")?.get()));
+    let progress = meta.as_ref().and_then(|meta| meta.get("progressToken"));
+    let progress = progress.filter(|raw| key(raw.get()).is_some());
+    let initialize = fields.get("method").is_some_and(|raw| raw.get() == "\"initialize\"");
+    Some((id, progress.map(|raw| raw.get().to_owned()), initialize))
+}
+
+fn told(silence: countermand_core::Silence) -> Result<Silence, Breach> {
+    Ok(match silence {
+        countermand_core::Silence::Nothing => Silence::Nothing,
+        countermand_core::Silence::CloseStream => Silence::CloseStream,
+        countermand_core::Silence::Answer(answer) => Silence::Answer(error_id(&answer)?),
+        other => return Err(Breach::new("model", format!("{other:?}"))),
+    })
+}
+
+/// The id of an error response that the core made.
+fn error_id(reply: &[u8]) -> Result<String, Breach> {
+    let wrong = || Breach::new("I4", format!("no reply: {}", String::from_utf8_lossy(reply)));
+    let text = std::str::from_utf8(reply).map_err(|_| wrong())?;
+    let fields = object(text).filter(|fields| fields.contains_key("error") && !text.contains('\n'));
+    let id = fields.as_ref().and_then(|fields| fields.get("id"));
+    id.map(|raw| raw.get().to_owned()).ok_or_else(wrong)
+}
