@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 TESTS = pathlib.Path(__file__).resolve().parent
-PATIENCE = 10.0
+PATIENCE = 30.0
 """Seconds after which something that should have happened is taken not to happen: only ever seen by a failure."""
 
 Message = dict[str, Any]
@@ -85,6 +85,7 @@ class Server:
         self._reading.set()
         self._ids = itertools.count(1)
         self._silenced: list[tuple[Any, int]] = []
+        self._deaf = False
         self._open = 2
         self._readers = [
             threading.Thread(target=self._read, args=(self.process.stdout, self._frame), daemon=True),
@@ -94,6 +95,8 @@ class Server:
             reader.start()
 
     def _frame(self, frame: bytes) -> None:
+        if self._deaf:
+            return  # What was cut off by us says nothing about the server.
         self.frames.append(frame)
         message = json.loads(frame)
         self.messages.append(message)
@@ -177,6 +180,7 @@ class Server:
     def close_stdout(self) -> None:
         """The client stops reading, for good: what is written from now on has no reader."""
         assert self.process.stdout is not None
+        self._deaf = True
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, self.process.stdout.fileno())
         os.close(null)
@@ -205,7 +209,9 @@ class Server:
                 return result
         self.kill()
         log = "\n".join(self.lines[-60:])
-        raise AssertionError(f"never happened: {what}\nframes: {[frame[:200] for frame in self.frames[-10:]]}\nstderr:\n{log}")
+        raise AssertionError(
+            f"never happened: {what}\nframes: {[frame[:200] for frame in self.frames[-10:]]}\nstderr:\n{log}"
+        )
 
     def answer(self, id: Any) -> Message:
         """The first answer to a request."""
@@ -227,6 +233,8 @@ class Server:
     def exit(self) -> int:
         """Waits for the end of the process, and of all that it wrote."""
         code = self.process.wait(PATIENCE)
+        # Children that a handler left behind hold stderr open.
+        self.kill()
         for reader in self._readers:
             reader.join(PATIENCE)
         return code
@@ -277,4 +285,3 @@ def serving(*arguments: str, script: str = "server.py", initialize: bool = True)
         for pipe in (server.process.stdin, server.process.stdout, server.process.stderr):
             if pipe is not None:
                 pipe.close()
-

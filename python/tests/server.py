@@ -1,6 +1,6 @@
 """The server that the tests drive, on whichever SDK is installed.
 
-    server.py stock | run | guard
+    server.py stock | run | guard [GRACE]
 
 A handler reports where it is as `@…` on stderr: `start`, then how it ended, then its tag.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import hashlib
 import json
 import os
 import subprocess
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import anyio
+
 import countermand
 from countermand import Cancelled, current
 from report import report
@@ -57,6 +59,7 @@ async def stats() -> str:
 
 @server.tool()
 async def memory() -> str:
+    gc.collect()
     with open("/proc/self/statm") as statm:
         return str(int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
 
@@ -85,6 +88,12 @@ async def describe(tag: str) -> str:
     finally:
         report(f"token {tag} {json.dumps([token.cancelled, token.cause, token.reason, token.request_id])}")
     return tag
+
+
+@server.tool()
+async def received(text: str, number: float, deep: dict) -> str:
+    """What arrived, as this end sees it."""
+    return hashlib.sha256(repr((text, number, deep)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @server.tool()
@@ -349,7 +358,8 @@ async def progress_and_return(steps: int, context: Context) -> str:
 if __name__ == "__main__":
     mode = sys.argv[1]
     if mode == "run":
-        countermand.run(server)
+        # A stuck handler is left behind after this time: the default is for people, who wait less often.
+        countermand.run(server, grace=float(sys.argv[2]) if len(sys.argv) > 2 else 2.0)
     elif mode == "guard":
         assert countermand.guard(countermand.guard(server)) is server
         server.run()

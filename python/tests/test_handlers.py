@@ -6,6 +6,7 @@ import json
 import time
 
 import pytest
+
 import sdk
 from driver import Server, call, cancel, text
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from driver import INITIALIZE, Server, call, cancel, note, request, serving, text
 
 
@@ -101,7 +102,7 @@ def test_i7_right_target_number_and_string_k12(server: Server) -> None:
     server.silent(str(id))
 
 
-@pytest.mark.parametrize("id", [0, "", -7, 2**53 - 1, 2**53 + 1, "\u00fc\U0001f600", "a\"b\\c"])
+@pytest.mark.parametrize("id", [0, "", -7, 2**53 - 1, 2**53 + 1, "\u00fc\U0001f600", 'a"b\\c'])
 def test_i7_right_target_every_id_is_an_id_k12(server: Server, id: int | str) -> None:
     tag = f"id-{json.dumps(id)}"
     server.write(call(id, "request_id"))
@@ -268,4 +269,8 @@ def test_i11_nothing_left_after_cancels(server: Server) -> None:
 
 def progress_of(server: Server, token: str) -> list[dict]:
     messages = server.messages
-    return [m for m in messages if m.get("method") == "notifications/progress" and m["params"]["progressToken"] == token]
+    return [
+        m
+        for m in messages
+        if m.get("method") == "notifications/progress" and m["params"]["progressToken"] == token
+    ]

@@ -6,8 +6,9 @@ import json
 import pathlib
 from typing import Any
 
-import countermand
 import pytest
+
+import countermand
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "tests" / "scenarios"
 SCENARIOS = sorted(FOLDER.glob("*.json"))

@@ -10,8 +10,9 @@ import threading
 import timeit
 
 import anyio
-import countermand
 import pytest
+
+import countermand
 from countermand import Cancelled, Connection, Token
 
 CALL = b'{"jsonrpc":"2.0","id":"7","method":"tools/call"}'
@@ -113,7 +114,9 @@ def test_k25_a_callback_that_raises_is_logged_and_stops_no_other(token: Token) -
     assert record.exc_info[0] is ZeroDivisionError
 
 
-def test_k25_a_callback_needs_nobody_to_keep_what_on_cancel_returns(connection: Connection, token: Token) -> None:
+def test_k25_a_callback_needs_nobody_to_keep_what_on_cancel_returns(
+    connection: Connection, token: Token
+) -> None:
     called = threading.Semaphore(0)
     token.on_cancel(called.release)
     token.child().on_cancel(called.release)
@@ -165,7 +168,9 @@ def test_k25_wait(connection: Connection, token: Token, backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_i11_nothing_left_of_a_wait_that_is_cancelled(connection: Connection, token: Token, backend: str) -> None:
+def test_i11_nothing_left_of_a_wait_that_is_cancelled(
+    connection: Connection, token: Token, backend: str
+) -> None:
     async def main() -> None:
         with anyio.move_on_after(0.01):
             await token.wait()

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+
 from driver import Server, call, cancel, request, serving, text
 
 
@@ -84,26 +85,39 @@ def test_k16_eof_with_nothing_in_flight(either: Server) -> None:
     either.quiet()
 
 
-@pytest.mark.parametrize("tool", ["subprocess_run", "sync_subprocess_run", "spin", "sync"])
-def test_k16_eof_ends_the_process_whatever_a_handler_does(own: Server, tool: str) -> None:
-    own.write(call(100, tool, tag="stuck"))
+@pytest.fixture
+def hasty() -> Iterator[Server]:
+    """A server that gives its handlers little time to unwind."""
+    with serving("run", "0.2") as server:
+        yield server
+
+
+def test_k16_eof_ends_the_process_after_two_seconds_by_default(own: Server) -> None:
+    own.write(call(100, "subprocess_run", tag="stuck"))
     own.mark("start stuck")
     assert own.finish() == 0
-    assert own.answers(100) == []
-    own.quiet()
+
+
+@pytest.mark.parametrize("tool", ["subprocess_run", "sync_subprocess_run", "spin", "sync"])
+def test_k16_eof_ends_the_process_whatever_a_handler_does(hasty: Server, tool: str) -> None:
+    hasty.write(call(100, tool, tag="stuck"))
+    hasty.mark("start stuck")
+    assert hasty.finish() == 0
+    assert hasty.answers(100) == []
+    hasty.quiet()
 
 
 @pytest.mark.parametrize("tool", ["sleep", "sync_subprocess_run", "spin"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_k16_a_signal_ends_the_process_whatever_a_handler_does(
-    own: Server, tool: str, number: signal.Signals
+    hasty: Server, tool: str, number: signal.Signals
 ) -> None:
-    own.write(call(100, tool, tag="stuck"))
-    own.mark("start stuck")
-    own.signal(number)
-    assert own.exit() in (0, 128 + number)
-    assert own.answers(100) == []
-    own.quiet()
+    hasty.write(call(100, tool, tag="stuck"))
+    hasty.mark("start stuck")
+    hasty.signal(number)
+    assert hasty.exit() in (0, 128 + number)
+    assert hasty.answers(100) == []
+    hasty.quiet()
 
 
 def test_k16_a_signal_trips_with_cause_shutdown(own: Server) -> None:
