@@ -256,7 +256,10 @@ impl Connection {
             WireKind::Stdio => Silence::Nothing,
             WireKind::Http2026 => Silence::CloseStream,
             WireKind::Http2025 => {
-                let raw_id = entry.raw_id().unwrap_or(raw_id);
+                // A cancel may have found it by the other type: the answer is to the request's own id.
+                let same = IdRef::parse(raw_id).is_some_and(|id| id.matches(&entry.wire));
+                let own = if same { Cow::Borrowed(raw_id) } else { entry.wire.to_json().into() };
+                let raw_id = entry.raw_id().unwrap_or(&own);
                 let message = "Request cancelled";
                 Silence::Answer(error_reply(raw_id, rewrite::REQUEST_CANCELLED, message))
             }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use countermand_core::{Finish, Time};
 
 use crate::model::read::{Key, key, object};
-use crate::model::{Out, Verdict};
+use crate::model::{Out, Silence, Verdict};
 use crate::step::Label;
 
 /// Something that must never be.
@@ -145,6 +145,16 @@ impl Audit {
         }
         history.cancelled_at = Some(now);
         Ok(())
+    }
+
+    /// Where a wire must end with an answer, it is one to the request that was cancelled.
+    pub fn silenced(&self, label: Label, silence: &Silence) -> Result<(), Breach> {
+        match silence {
+            Silence::Answer(raw) if key(raw).as_ref() != Some(&self.requests[&label].id) => {
+                Err(Breach::new("I1", format!("the end of {label} is an answer to {raw}")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// An answer to a request was tried, and this is what became of it.

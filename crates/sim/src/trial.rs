@@ -1,6 +1,7 @@
 //! Applies steps to real connections, to the model and to the auditor, and compares.
 
 use std::collections::{BTreeMap, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
@@ -108,7 +109,9 @@ impl Trial {
     /// An invariant was broken, or the core and the model differ.
     pub fn apply(&mut self, step: &Step) -> Result<Seen, Breach> {
         self.expected = Seen::Skipped;
-        let seen = self.perform(step)?;
+        // The worlds of a panic are thrown away: nobody looks at what it left half done.
+        let performed = catch_unwind(AssertUnwindSafe(|| self.perform(step)));
+        let seen = performed.unwrap_or_else(|_| Err(Breach::new("I15", "the core panicked")))?;
         if seen != Seen::Skipped {
             self.check(step)?;
         }
@@ -241,11 +244,12 @@ impl Trial {
             Verdict::Deliver(Some(label), rewritten) => {
                 self.open(at, *label, frame, rewritten.as_deref())?;
             }
-            Verdict::Cancelled(hit, _) => {
+            Verdict::Cancelled(hit, silence) => {
                 let lenient = self.links[at].config.id_match == IdMatch::Lenient;
                 let meant = params.get("requestId").and_then(|raw| key(raw.get()));
                 let meant = meant.ok_or_else(|| Breach::new("I15", "a malformed cancel hit"))?;
                 self.audit.cancelled(at, *hit, &meant, lenient, self.now)?;
+                self.audit.silenced(*hit, silence)?;
                 self.coverage.cancelled(&self.audit.get(*hit).cloned().unwrap(), &meant);
                 let own = self.handles.values().any(|handle| handle.own && handle.link == at);
                 self.coverage.hit_if(own, Counter::ChildTripFirst);

@@ -292,8 +292,15 @@ impl Model {
         if !request.live() {
             return self.ignore(IgnoreReason::RepeatedCancel);
         }
+        // The last word of an HTTP stream is under the request's own id, whatever type the cancel's has.
+        let own = match (&request.raw, &request.id) {
+            (Some(raw), _) => raw.clone(),
+            (None, same) if *same == id => raw.to_owned(),
+            (None, Key::Text(text)) => format!("\"{text}\""),
+            (None, Key::Integer(digits)) => digits.clone(),
+        };
         let silence = match self.config.wire {
-            WireKind::Http2025 => Silence::Answer(request.raw.as_deref().unwrap_or(raw).into()),
+            WireKind::Http2025 => Silence::Answer(own),
             WireKind::Http2026 => Silence::CloseStream,
             _ => Silence::Nothing,
         };
