@@ -20,7 +20,7 @@ from typing import Any
 
 TESTS = pathlib.Path(__file__).resolve().parent
 PATIENCE = 30.0
-"""Seconds after which something that should have happened is taken not to happen: only ever seen by a failure."""
+"""Seconds after which what should have happened is taken not to happen: only seen by a failure."""
 
 Message = dict[str, Any]
 INITIALIZE: Message = {
@@ -166,7 +166,7 @@ class Server:
         return json.loads(text(self.call("stats")))
 
     def settled(self, **expected: int) -> Message:
-        """Asks for the counters until they are these: what the server does between two calls is its affair."""
+        """Asks for the counters until they are these: an exit may be told a few turns after its mark."""
         for _ in range(200):
             stats = self.stats()
             if all(stats[name] == value for name, value in expected.items()):

@@ -1,4 +1,4 @@
-"""Thousands of requests and cancels: nothing is lost, answered twice or left behind. The long runs are `-m long`."""
+"""Thousands of requests and cancels: nothing is lost, answered twice or left. Long runs: `-m long`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def storm(server: Server, count: int, seed: int) -> None:
 
 
 def drive(server: Server, plans: list[list[tuple[float, Message]]]) -> None:
-    """Sends what was planned, each message so many seconds after its request went out, 64 requests at a time."""
+    """Sends what was planned: each message so long after its request went out, 64 requests at a time."""
     due: list[tuple[float, int, Message]] = []
     order = itertools.count()
     waiting = iter(plans)

@@ -36,7 +36,7 @@ def session() -> list[bytes]:
     """500 messages, the same ones every time. Each is answered, or a ping behind it is."""
     choose = random.Random(14)
     messages: list[bytes] = []
-    for number in range(490):
+    for number in range(491):
         id, text = IDS[number % len(IDS)], TEXTS[number % len(TEXTS)]
         message = choose.choice(
             [
@@ -76,7 +76,7 @@ def session() -> list[bytes]:
             json.dumps(call(size, "echo", text="\u00e9" * (size // 2)), ensure_ascii=False).encode()
         )
         messages.append(json.dumps(call(-size, "received", text="x" * size, number=size, deep={})).encode())
-    messages += [b"not json", b"", b'{"jsonrpc":"2.0","id":1}', b'{"jsonrpc":"2.0","id":77777,"result":{}}']
+    messages += [b"not json", b'{"jsonrpc":"2.0","id":1}', b'{"jsonrpc":"2.0","id":77777,"result":{}}']
     assert len(messages) == 500
     return messages
 

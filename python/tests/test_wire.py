@@ -116,7 +116,10 @@ def test_k16_a_signal_ends_the_process_whatever_a_handler_does(
     hasty.mark("start stuck")
     hasty.signal(number)
     assert hasty.exit() in (0, 128 + number)
-    assert hasty.answers(100) == []
+    # On SIGINT asyncio may cancel the SDK's own task before the engine has heard: at most an error, once.
+    answers = hasty.answers(100)
+    assert answers == [] or (number == signal.SIGINT and [*answers[0]] == ["jsonrpc", "id", "error"])
+    assert len(answers) <= 1
     hasty.quiet()
 
 

@@ -64,7 +64,9 @@ def _running_queue() -> _native.Callbacks:
     with _lock:
         if _queue is None:
             _queue = _native.Callbacks()
-            thread = threading.Thread(target=_serve, args=(_queue,), name="countermand-callbacks", daemon=True)
+            thread = threading.Thread(
+                target=_serve, args=(_queue,), name="countermand-callbacks", daemon=True
+            )
             thread.start()
         return _queue
 
