@@ -7,18 +7,18 @@ import logging
 import threading
 from collections.abc import Callable
 
-from . import _native
+from ._native import Callbacks, Token, Watch
 
 logger = logging.getLogger("countermand")
 
 Unregister = Callable[[], None]
 """Takes a callback back. Calling it again, or after the callback was called, does nothing."""
 
-_waiting: dict[int, tuple[Callable[[], object], _native.Watch]] = {}
+_waiting: dict[int, tuple[Callable[[], object], Watch]] = {}
 """What is to be called, by key. The watch stands here too, since it ends when it is dropped."""
 _keys = itertools.count(1)
 _lock = threading.Lock()
-_queue: _native.Callbacks | None = None
+_queue: Callbacks | None = None
 
 
 class Registrations:
@@ -30,7 +30,7 @@ class Registrations:
         """Has none."""
         self._keys: set[int] = set()
 
-    def register(self, token: _native.Token, function: Callable[[], object]) -> Unregister:
+    def register(self, token: Token, function: Callable[[], object]) -> Unregister:
         """Has ``function`` called when ``token`` trips."""
         key = next(_keys)
         queue = _running_queue()
@@ -59,11 +59,11 @@ def _take_back(key: int) -> None:
         waiting[1].close()
 
 
-def _running_queue() -> _native.Callbacks:
+def _running_queue() -> Callbacks:
     global _queue
     with _lock:
         if _queue is None:
-            _queue = _native.Callbacks()
+            _queue = Callbacks()
             thread = threading.Thread(
                 target=_serve, args=(_queue,), name="countermand-callbacks", daemon=True
             )
@@ -71,7 +71,7 @@ def _running_queue() -> _native.Callbacks:
         return _queue
 
 
-def _serve(queue: _native.Callbacks) -> None:
+def _serve(queue: Callbacks) -> None:
     while (key := queue.next()) is not None:
         # In a frame of its own: what it holds must not outlive the call.
         _call(key)
