@@ -11,6 +11,7 @@
 
 pub mod audit;
 pub mod coverage;
+pub mod fuzz;
 pub mod model;
 mod races;
 pub mod rng;
