@@ -67,9 +67,9 @@ fn id_match(value: &Bound<'_, PyAny>) -> PyResult<IdMatch> {
     match value.extract::<String>()?.as_str() {
         "strict" => Ok(IdMatch::Strict),
         "lenient" => Ok(IdMatch::Lenient),
-        other => {
-            Err(PyValueError::new_err(format!("id_match is \"strict\" or \"lenient\", not {other:?}")))
-        }
+        other => Err(PyValueError::new_err(format!(
+            "id_match is \"strict\" or \"lenient\", not {other:?}"
+        ))),
     }
 }
 
@@ -106,7 +106,8 @@ pub(crate) fn id(py: Python<'_>, id: &Id) -> PyResult<Py<PyAny>> {
         Id::Int(value) => Ok(value.into_pyobject(py)?.into_any().unbind()),
         Id::Big(text) => {
             let (digits, zeros) = text.split_once('e').unwrap_or((text, "0"));
-            let power = py.get_type::<PyInt>().call1((10,))?.pow(zeros.parse::<u64>()?, py.None())?;
+            let power =
+                py.get_type::<PyInt>().call1((10,))?.pow(zeros.parse::<u64>()?, py.None())?;
             let digits = py.get_type::<PyInt>().call1((digits,))?;
             Ok(digits.mul(power)?.unbind())
         }

@@ -27,7 +27,9 @@ impl Token {
             return Ok(Self { token: parent.token.child(), id: parent.id.clone() });
         }
         let (Ok(connection), Some(generation)) = (source.cast::<Connection>(), generation) else {
-            return Err(PyTypeError::new_err("a token is made of a token, or of a connection and a generation"));
+            return Err(PyTypeError::new_err(
+                "a token is made of a token, or of a connection and a generation",
+            ));
         };
         let connection = &connection.get().connection;
         let generation = convert::generation(generation);
@@ -83,7 +85,8 @@ impl Token {
             Some(id) => id.bind(py).repr()?.to_string(),
             None => "None".to_owned(),
         };
-        let state = self.cause().map_or_else(|| "live".to_owned(), |cause| format!("cancelled by {cause}"));
+        let state =
+            self.cause().map_or_else(|| "live".to_owned(), |cause| format!("cancelled by {cause}"));
         Ok(format!("<Token of request {id}: {state}>"))
     }
 }

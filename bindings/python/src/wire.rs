@@ -43,7 +43,8 @@ impl Wire {
         max_queued: Option<usize>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let mut config = WireConfig { connection: convert::config(options)?, ..WireConfig::default() };
+        let mut config =
+            WireConfig { connection: convert::config(options)?, ..WireConfig::default() };
         if let Some(grace) = grace {
             config.grace = duration("grace", grace)?;
         }
