@@ -49,7 +49,7 @@ def run(command: list[str], limit: float = 600) -> subprocess.CompletedProcess[s
 class Rust:
     """Runs with cargo-nextest where it is installed, else with cargo."""
 
-    packages = ["-p", "countermand-core", "-p", "countermand-runtime"]
+    packages = ("-p", "countermand-core", "-p", "countermand-runtime")
 
     def build(self) -> str | None:
         built = run(["cargo", "test", "--quiet", "--no-run", *self.packages])
@@ -66,8 +66,8 @@ class Rust:
 class Loom(Rust):
     """Explores every interleaving of the core's lock-free parts."""
 
-    loom = ["env", "RUSTFLAGS=--cfg loom", "cargo", "test", "--quiet", "-p", "countermand-core"]
-    target = ["--test", "loom", "--target-dir", str(ROOT / "target" / "loom")]
+    loom = ("env", "RUSTFLAGS=--cfg loom", "cargo", "test", "--quiet", "-p", "countermand-core")
+    target = ("--test", "loom", "--target-dir", str(ROOT / "target" / "loom"))
 
     def build(self) -> str | None:
         built = run([*self.loom, *self.target, "--no-run"])
@@ -87,7 +87,9 @@ class Python:
 
     def build(self) -> str | None:
         package = COPY / "python" / "src" / "countermand"
-        installed = next((ROOT / "python" / ".venvs" / self.environment / "lib").glob("*/site-packages/countermand"))
+        installed = next(
+            (ROOT / "python" / ".venvs" / self.environment / "lib").glob("*/site-packages/countermand")
+        )
         shutil.copy(next(installed.glob("_native*.so")), package)
         link = COPY / "python" / "tests" / "countermand"
         if not link.is_symlink():
@@ -116,7 +118,9 @@ class Node:
 
     def passes(self, test: str) -> bool:
         files = [str(file) for file in sorted((COPY / "node" / "test").glob("*.test.mjs"))]
-        done = run(["node", "--test", "--test-concurrency=1", f"--test-name-pattern={test}", *files], limit=300)
+        done = run(
+            ["node", "--test", "--test-concurrency=1", f"--test-name-pattern={test}", *files], limit=300
+        )
         ran = [line for line in done.stdout.splitlines() if line.split()[1:2] == ["tests"]]
         if ran and ran[-1].split()[2] == "0":
             sys.exit(f"no such test: {test}")
