@@ -88,6 +88,18 @@ def test_k11_queued_behind_a_deaf_handler_and_cancelled_never_starts(server: Ser
     assert not server.marked("start deaf")
 
 
+def test_k11_handed_over_behind_a_blocked_loop_and_cancelled_never_starts(server: Server) -> None:
+    spinning, queued = server.id(), server.id()
+    # In one write: the SDK may have taken its first steps with the second when the first blocks the loop.
+    server.write(call(spinning, "spin", tag="ahead"), call(queued, "sleep", tag="behind"))
+    server.mark("start ahead")
+    server.write(cancel(queued), cancel(spinning))
+    server.mark("Cancelled ahead")
+    server.silent(queued)
+    server.silent(spinning)
+    assert not server.marked("start behind")
+
+
 @pytest.mark.skipif(on_the_loop, reason="its sync tools run on the event loop")
 def test_k08_forty_five_sync_tools_leave_everything_responsive(server: Server, tmp_path) -> None:
     numbers = [server.id() for _ in range(45)]

@@ -107,7 +107,7 @@ def test_k16_eof_ends_the_process_whatever_a_handler_does(hasty: Server, tool: s
     hasty.quiet()
 
 
-@pytest.mark.parametrize("tool", ["sleep", "sync_subprocess_run", "spin"])
+@pytest.mark.parametrize("tool", ["sleep", "swallow", "sync_subprocess_run", "spin"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_k16_a_signal_ends_the_process_whatever_a_handler_does(
     hasty: Server, tool: str, number: signal.Signals
@@ -115,11 +115,8 @@ def test_k16_a_signal_ends_the_process_whatever_a_handler_does(
     hasty.write(call(100, tool, tag="stuck"))
     hasty.mark("start stuck")
     hasty.signal(number)
-    assert hasty.exit() in (0, 128 + number)
-    # On SIGINT asyncio may cancel the SDK's own task before the engine has heard: at most an error, once.
-    answers = hasty.answers(100)
-    assert answers == [] or (number == signal.SIGINT and [*answers[0]] == ["jsonrpc", "id", "error"])
-    assert len(answers) <= 1
+    assert hasty.exit() == 128 + number
+    assert hasty.answers(100) == []
     hasty.quiet()
 
 

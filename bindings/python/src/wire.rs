@@ -140,6 +140,11 @@ impl Wire {
         Ok(())
     }
 
+    /// Once the connection is over: 0, or 128 and the number of the signal that ended it.
+    fn exit_code(&self) -> Option<i32> {
+        self.inner.exit_code()
+    }
+
     /// Waits, without the GIL, until everything queued is written; false after `timeout` seconds.
     fn flush(&self, py: Python<'_>, timeout: &Bound<'_, PyAny>) -> PyResult<bool> {
         let timeout: Duration = duration("timeout", timeout)?;

@@ -8,9 +8,10 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _handler
+from ._link import exit_code
 from ._native import Wire
 from ._sdk import sdk
-from ._stdio import serving
+from ._stdio import serving, sigint_to_the_engine
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -101,11 +102,12 @@ def _guard_stdio(server: Any, inner: Any, options: Options) -> None:
 
     @wraps(run_stdio)
     async def run_stdio_async(*args: Any, **kwargs: Any) -> Any:
-        before = _wire.set(Wire(**options))
-        try:
-            return await run_stdio(*args, **kwargs)
-        finally:
-            _wire.reset(before)
+        with sigint_to_the_engine():
+            before = _wire.set(Wire(**options))
+            try:
+                return await run_stdio(*args, **kwargs)
+            finally:
+                _wire.reset(before)
 
     @wraps(run_streams)
     async def run_on_streams(read: Any, write: Any, *args: Any, **kwargs: Any) -> Any:
@@ -121,10 +123,10 @@ def _guard_stdio(server: Any, inner: Any, options: Options) -> None:
 
     @wraps(run_sync)
     def run(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return run_sync(*args, **kwargs)
-        except KeyboardInterrupt:
-            # The engine has cancelled everything on SIGINT: no traceback is owed to anybody.
-            sys.exit(130)
+        result = run_sync(*args, **kwargs)
+        code = exit_code() if options.get("exit_process", True) else None
+        if code:
+            sys.exit(code)
+        return result
 
     server.run_stdio_async, inner.run, server.run = run_stdio_async, run_on_streams, run

@@ -43,6 +43,11 @@ def stats() -> dict[str, Any] | None:
     return None if _open is None else _open.connection.stats()
 
 
+def exit_code() -> int | None:
+    """With what this process should exit once its connection is over: 128 and the signal that ended it, or 0."""
+    return None if _open is None else _open.exit_code()
+
+
 class Link:
     """One wire, served by one event loop."""
 

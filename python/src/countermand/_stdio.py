@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+import signal
+import threading
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ._link import Link, ReadStream, WriteStream, current_link
@@ -45,8 +47,23 @@ async def stdio_server(
         from ._guard import guard_handlers
 
         guard_handlers(server)
-    async with serving(Wire(**options)) as link:
-        yield link.read, link.write
+    with sigint_to_the_engine():
+        async with serving(Wire(**options)) as link:
+            yield link.read, link.write
+
+
+@contextmanager
+def sigint_to_the_engine() -> Generator[None]:
+    """Has SIGINT end the connection, and not the event loop beside it: that would cancel the SDK before the
+    engine has heard, which answers what is in flight with errors. To be entered before the wire is opened."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @asynccontextmanager
