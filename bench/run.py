@@ -29,9 +29,9 @@ class Sdk(NamedTuple):
     goal: float
 
 
-def _python(name: str, sdk: str) -> Sdk:
+def _python(name: str, sdk: str, *more: str) -> Sdk:
     interpreter = ROOT / "python" / ".venvs" / sdk / "bin" / "python"
-    stock = [str(interpreter), str(ROOT / "bench" / "servers" / "python_server.py"), sdk]
+    stock = [str(interpreter), str(ROOT / "bench" / "servers" / "python_server.py"), sdk, *more]
     return Sdk(name, stock, [*stock, "guarded"], ("flag_idle", "flag_loaded", "cost"), 2.0)
 
 
@@ -46,6 +46,8 @@ def _node(name: str, way: str) -> Sdk:
 
 SDKS = (
     _python("Python mcp 1.30.0", "mcp1"),
+    # Three fifths of its time go into checking the result's schema, on both sides.
+    _python("Python mcp 1.30.0, structured", "mcp1", "structured"),
     _python("Python fastmcp 3.4.11", "fastmcp3"),
     _python("Python mcp 2.3.0", "mcp2"),
     _python("Python fastmcp 4.2.3", "fastmcp4"),

@@ -1,4 +1,9 @@
-"""The benchmarks' server on each Python SDK: `python_server.py mcp1|mcp2|fastmcp3|fastmcp4 [guarded]`."""
+"""The benchmarks' server on each Python SDK.
+
+    python_server.py mcp1|mcp2|fastmcp3|fastmcp4 [structured] [guarded]
+
+With `structured` echo answers with a structured result beside the text: the SDK may check its schema each time.
+"""
 
 import os
 import sys
@@ -33,7 +38,10 @@ def report(event: str, tag: str) -> None:
 server = make(sys.argv[1])
 
 
-@server.tool()
+plain = {"output_schema": None} if sys.argv[1].startswith("fastmcp") else {"structured_output": False}
+
+
+@server.tool(**({} if "structured" in sys.argv else plain))
 async def echo(text: str) -> str:
     return text
 
