@@ -2,7 +2,7 @@
 
     python_server.py mcp1|mcp2|fastmcp3|fastmcp4 [structured] [guarded]
 
-With `structured` echo answers with a structured result beside the text: the SDK may check its schema each time.
+With `structured` echo answers with a structured result beside the text, whose schema the SDK may check.
 """
 
 import os

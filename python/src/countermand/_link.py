@@ -44,7 +44,7 @@ def stats() -> dict[str, Any] | None:
 
 
 def exit_code() -> int | None:
-    """With what this process should exit once its connection is over: 128 and the signal that ended it, or 0."""
+    """With what this process should exit once its connection is over: 128 and the signal that ended it."""
     return None if _open is None else _open.exit_code()
 
 
