@@ -53,7 +53,9 @@ def noticed(bench: Workbench) -> str:
     if bench.run(bench.binary("countermand-sim"), *long, seconds=120).returncode:
         return "caught"
     command = ["cargo", "test", "--release", "--quiet", "-p", "countermand-core", "-p", "countermand-sim", *TESTS]
-    return "caught" if bench.run(*command, seconds=240).returncode else "survived"
+    if bench.run(*command, "--no-run", seconds=1_800).returncode:
+        return "unviable"
+    return "caught" if bench.run(*command, seconds=120).returncode else "survived"
 
 
 def main() -> None:
