@@ -7,6 +7,8 @@
 //! may still come of each request; the way to it is replayed on a real connection for each of its
 //! successors, and compared with the model and the invariants step by step.
 
+#![allow(clippy::struct_excessive_bools)] // What happened to a request is a list of facts.
+
 use std::hash::{Hash, Hasher};
 
 use countermand_core::{Cause, Config};

@@ -151,7 +151,7 @@ impl StateMachineTest for Compared {
 }
 
 prop_state_machine! {
-    #![proptest_config(ProptestConfig { cases: 1_500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 800, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn i1_to_i15_the_core_does_what_the_model_does(sequential 1..120 => Compared);

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 #[test]
 fn mutated_messages_are_read_as_serde_json_reads_them() {
     let mut rng = Rng::new(12);
-    for _ in 0..60_000 {
+    for _ in 0..30_000 {
         let bytes = input(&mut rng);
         if let Err(difference) = compare(&bytes) {
             panic!("{difference}: {}", String::from_utf8_lossy(&bytes));
@@ -75,7 +75,7 @@ fn object(fields: &[(String, String)]) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn objects_are_read_as_serde_json_reads_them(
@@ -95,7 +95,8 @@ proptest! {
 
 #[test]
 fn no_shape_of_input_costs_more_than_its_length() {
-    let shapes: [(&str, fn(usize) -> String); 9] = [
+    type Shape = (&'static str, fn(usize) -> String);
+    let shapes: [Shape; 9] = [
         ("nesting", |n| {
             format!("{{\"id\":1,\"method\":\"m\",\"params\":{}{}}}", "[".repeat(n), "]".repeat(n))
         }),

@@ -4,7 +4,7 @@ use countermand_sim::coverage::{Counter, Coverage};
 use countermand_sim::world::run;
 use countermand_sim::{scenario, shrink};
 
-const WORLDS: u64 = 4_000;
+const WORLDS: u64 = 2_000;
 
 #[test]
 fn i1_to_i15_hold_in_simulated_worlds() {

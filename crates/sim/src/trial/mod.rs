@@ -1,4 +1,8 @@
-//! Applies steps to real connections, to the model and to the auditor, and compares.
+//! Applies steps to real connections, to the model and to the auditor, and compares. What our side
+//! sends is in `sending`, what is looked at after each step in `check`; all else is here.
+
+mod check;
+mod sending;
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,14 +11,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
 
 use countermand_core::{
-    BatchPart, Config, Connection, Finish, Generation, IdMatch, Received, Sent, Time, Token, Watch,
+    BatchPart, Config, Connection, Finish, Generation, IdMatch, Received, Time, Token, Watch,
 };
 
 use crate::audit::{Audit, Breach, History};
 use crate::coverage::{Counter, Coverage};
 use crate::model::read::{array, key, object};
 use crate::model::{Model, Out, Silence, Verdict};
-use crate::step::{Body, Label, Step};
+use crate::step::{Label, Step};
 
 /// The connections of one world, and what is known about them.
 pub struct Trial {
@@ -326,16 +330,6 @@ impl Trial {
         Some((link, *self.links[link].generations.get(&of)?))
     }
 
-    /// Whether an answer to this request, of which nothing is remembered any more, would carry the id of
-    /// another that is open. No engine can tell the two apart by what is on the wire.
-    fn ambiguous(&self, of: Label) -> bool {
-        let Some(history) = self.audit.get(of) else { return false };
-        let inner = key(&history.inner_id);
-        let same = |other: &History| other.link == history.link && key(&other.inner_id) == inner;
-        !self.links[history.link].model.remembers(of)
-            && self.audit.all().any(|(label, other)| label != of && other.open() && same(other))
-    }
-
     fn start(&mut self, of: Label) -> Result<Seen, Breach> {
         let Some((at, generation)) = self.known(of) else { return Ok(Seen::Skipped) };
         let ended = self.audit.get(of).is_some_and(|history| history.ended || history.started);
@@ -377,128 +371,6 @@ impl Trial {
         Seen::Done
     }
 
-    fn answer(&mut self, of: Label, body: &Body) -> Result<Seen, Breach> {
-        let Some(history) = self.audit.get(of) else { return Ok(Seen::Skipped) };
-        if history.withdrawn || self.ambiguous(of) {
-            return Ok(Seen::Skipped);
-        }
-        let (at, before) = (history.link, history.clone());
-        let frame = format!(r#"{{"jsonrpc":"2.0","id":{},{}}}"#, history.inner_id, body.json());
-        let expected = self.send_modelled(at, &frame);
-        let out = self.send_real(at, &frame);
-        self.audit.answered(of, &out, &frame, self.now)?;
-        let task = matches!(body, Body::Task(_));
-        if let Some(history) = self.audit.get_mut(of) {
-            history.became_task |= task && !matches!(out, Out::Swallow(_));
-        }
-        let mut uses = self.audit.all().filter(|(label, history)| {
-            *label != of && history.link == at && history.id == before.id
-        });
-        let other = uses.next_back().map(|(label, history)| (label > of, history.clone()));
-        self.coverage.answered(&before, other, &out, task, self.audit.is_closed(at));
-        same(&Seen::Sent(frame.clone(), expected), Seen::Sent(frame, out))
-    }
-
-    fn answer_batch(&mut self, of: &[Label]) -> Result<Seen, Breach> {
-        let known = |label: &&Label| {
-            let known = self.audit.get(**label).is_some_and(|history| !history.withdrawn);
-            known && !self.ambiguous(**label)
-        };
-        let of: Vec<Label> = of.iter().filter(known).copied().collect();
-        let Some(at) = of.first().and_then(|first| self.audit.get(*first)).map(|it| it.link) else {
-            return Ok(Seen::Skipped);
-        };
-        if of.iter().any(|label| self.audit.get(*label).is_none_or(|it| it.link != at)) {
-            return Ok(Seen::Skipped);
-        }
-        let open: Vec<_> =
-            of.iter().map(|label| self.audit.get(*label).is_some_and(History::open)).collect();
-        let element = |label: &Label| {
-            let id = &self.audit.get(*label).expect("known").inner_id;
-            format!(r#"{{"jsonrpc":"2.0","id":{id},{}}}"#, Body::Result.json())
-        };
-        let elements: Vec<_> = of.iter().map(element).collect();
-        let frame = format!("[{}]", elements.join(","));
-        let expected = self.send_modelled(at, &frame);
-        let out = self.send_real(at, &frame);
-        let written = match &out {
-            Out::Rewrite(written) => array(written).map_or(0, |written| written.len()),
-            _ => 0,
-        };
-        self.coverage.hit_if(written > 0 && written < of.len(), Counter::BatchCut);
-        if !self.audit.is_closed(at) {
-            let due = open.iter().filter(|open| **open).count();
-            if written != due {
-                return Err(Breach::new("I1", format!("{written} of {due} answers in {out:?}")));
-            }
-            for (label, open) in of.iter().zip(open) {
-                self.audit.answered_in_batch(*label, open, self.now);
-            }
-        }
-        same(&Seen::Sent(frame.clone(), expected), Seen::Sent(frame, out))
-    }
-
-    fn progress(&mut self, of: Label) -> Result<Seen, Breach> {
-        let Some(history) = self.audit.get(of) else { return Ok(Seen::Skipped) };
-        let Some((raw, inner)) = &history.progress else { return Ok(Seen::Skipped) };
-        let (at, aliased) = (history.link, raw != inner);
-        let frame = format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{inner},"progress":1}}}}"#
-        );
-        let expected = self.send_modelled(at, &frame);
-        let out = self.send_real(at, &frame);
-        self.audit.progressed(of, &out, &frame)?;
-        self.coverage.hit_if(aliased && matches!(out, Out::Rewrite(_)), Counter::ProgressAlias);
-        if let Out::Swallow(reason) = &out {
-            self.coverage.swallowed(*reason);
-        }
-        same(&Seen::Sent(frame.clone(), expected), Seen::Sent(frame, out))
-    }
-
-    /// Bytes of no handler of ours: they must not be an answer to what is open.
-    fn send_raw(&mut self, at: usize, frame: &str) -> Result<Seen, Breach> {
-        let fields = object(frame).unwrap_or_default();
-        let id = fields.get("id").map(|raw| raw.get());
-        let answers = fields.contains_key("result") || fields.contains_key("error");
-        let open = |(_, history): (Label, &History)| {
-            let meant = history.link == at && history.open();
-            meant && key(&history.inner_id) == id.and_then(key)
-        };
-        if answers && self.audit.all().any(open) {
-            return Ok(Seen::Skipped);
-        }
-        let expected = self.send_modelled(at, frame);
-        let out = self.send_real(at, frame);
-        let settled = |(_, history): (Label, &History)| {
-            let meant = history.link == at && !history.open();
-            meant && key(&history.inner_id) == id.and_then(key)
-        };
-        let integer = id.and_then(key).is_some_and(|id| id.small().is_some());
-        let before = self.audit.all().any(settled);
-        if answers && integer && before && out == Out::Write && expected != Out::Write {
-            return Err(Breach::new("I1", format!("a second answer was written: {frame}")));
-        }
-        if let Out::Swallow(reason) = &out {
-            self.coverage.swallowed(*reason);
-        }
-        same(&Seen::Sent(frame.into(), expected), Seen::Sent(frame.into(), out))
-    }
-
-    fn send_modelled(&mut self, at: usize, frame: &str) -> Out {
-        let out = self.links[at].model.send(frame, self.now);
-        self.expected = Seen::Sent(frame.into(), out.clone());
-        out
-    }
-
-    fn send_real(&self, at: usize, frame: &str) -> Out {
-        match self.links[at].connection.send(frame.as_bytes(), self.now) {
-            Sent::Write => Out::Write,
-            Sent::Rewrite(rewritten) => Out::Rewrite(text(rewritten)),
-            Sent::Swallow(reason) => Out::Swallow(reason),
-            other => Out::Rewrite(format!("{other:?}")),
-        }
-    }
-
     fn child(&mut self, parent: Label, label: Label) -> Seen {
         let Some(handle) = self.handles.get(&parent) else { return Seen::Skipped };
         if self.handles.contains_key(&label) || self.audit.get(label).is_some() {
@@ -535,81 +407,6 @@ impl Trial {
     pub(crate) fn full(&self, at: usize) -> bool {
         let link = &self.links[at];
         link.model.stats().in_flight >= link.config.limits.max_in_flight
-    }
-
-    /// After the end, and after the time of all that is kept for a time, nothing may be left.
-    pub(crate) fn nothing_left(&self) -> Result<(), Breach> {
-        for link in &self.links {
-            let stats = link.connection.stats();
-            let tables = [stats.in_flight, stats.retired, stats.tasks, stats.held];
-            let tokens = [stats.tokens, stats.watches];
-            if tables != [0; 4] || tokens != [0; 2] || link.connection.poll_timeout().is_some() {
-                return Err(Breach::new("I11", format!("left over: {stats:?}")));
-            }
-        }
-        Ok(())
-    }
-
-    /// Everything that can be looked at must be as the model has it.
-    fn check(&mut self, step: &Step) -> Result<(), Breach> {
-        for (number, link) in self.links.iter_mut().enumerate() {
-            let mut stats = link.connection.stats();
-            let watches = self.handles.values().filter(|handle| {
-                let watched = handle.link == number && handle.watch.is_some();
-                watched && link.model.tokens.node(handle.node).cause.is_none()
-            });
-            let watches = watches.count();
-            if stats.watches != watches {
-                let detail = format!("{} watches, not {watches}", stats.watches);
-                return Err(Breach::new("I11", detail));
-            }
-            stats.watches = 0;
-            let expected = link.model.stats();
-            if stats != expected {
-                return Err(Breach::new("model", format!("{stats:?}, not {expected:?}")));
-            }
-            let (seen, expected) = (link.connection.poll_timeout(), link.model.poll_timeout());
-            if seen != expected {
-                return Err(Breach::new("model", format!("timeout {seen:?}, not {expected:?}")));
-            }
-        }
-        self.check_tokens(step)
-    }
-
-    fn check_tokens(&mut self, step: &Step) -> Result<(), Breach> {
-        for (label, handle) in &mut self.handles {
-            let tokens = &self.links[handle.link].model.tokens;
-            let node = tokens.node(handle.node);
-            let (seen, expected) = (handle.token.cause(), node.cause);
-            if seen != expected || handle.token.cancelled() != expected.is_some() {
-                let invariant = if expected.is_some() { "I8" } else { "I7" };
-                let detail = format!("token {label} is {seen:?}, not {expected:?}");
-                return Err(Breach::new(invariant, detail));
-            }
-            if expected.is_some() && !handle.tripped {
-                handle.tripped = true;
-                if handle.token.reason().as_deref() != node.reason.as_deref() {
-                    return Err(Breach::new("model", format!("reason of token {label}")));
-                }
-                let depth = tokens.depth(handle.node);
-                let by_itself = matches!(step, Step::Trip { token, .. } if token == label);
-                let task = self.audit.get(*label).is_some_and(|history| history.became_task);
-                let by_peer = matches!(step, Step::Receive { .. });
-                self.coverage.hit_if(task && by_peer, Counter::TaskTripped);
-                self.coverage.hit_if(depth > 1 && !by_itself, Counter::ChildBeatTrip);
-                self.coverage.hit_if(depth > 6 && !by_itself, Counter::DeepTrip);
-            }
-            if let Some((_, count)) = &handle.watch {
-                let woken = count.0.load(Ordering::Relaxed);
-                if woken != usize::from(expected.is_some()) {
-                    return Err(Breach::new("I8", format!("token {label} woke {woken} times")));
-                }
-                let watched = matches!(step, Step::Watch(of) if of == label);
-                self.coverage.hit_if(woken > handle.woken && !watched, Counter::WatchBeatTrip);
-                handle.woken = woken;
-            }
-        }
-        Ok(())
     }
 }
 
