@@ -4,6 +4,10 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help build build-python build-node demo bench test test-rust test-python test-node soak lint fmt clean
+.PHONY: scenarios broken loom sim fuzz crossings bugs mutants
+
+SEEDS ?= 100000
+EXECUTIONS ?= 10000000
 
 PYTHON ?= python3
 ENVS := mcp1 mcp2 fastmcp3 fastmcp4
@@ -40,6 +44,30 @@ soak: build .tools/cargo/installed ## The long runs, left out of `make test`
 	$(NEXTEST) $(CRATES) --release --run-ignored only --no-tests pass
 	@for env in $(ENVS); do echo "== $$env"; (cd python && .venvs/$$env/bin/python -m pytest -m long); done
 
+scenarios: build ## Every scenario in each of the three languages, in one table
+	@$(PYTHON) tests/scenarios.py
+
+broken: build ## Lines broken on purpose, one at a time: their tests must notice (minutes)
+	@$(PYTHON) tests/broken.py
+
+loom: ## Every interleaving of the core's lock-free parts
+	RUSTFLAGS="--cfg loom" cargo test -p countermand-core --test loom --target-dir target/loom
+
+sim: ## Simulated worlds over the real core: make sim SEEDS=1000000
+	cargo run --release --quiet -p countermand-sim -- --seeds $(SEEDS)
+
+fuzz: ## The parser against serde_json: make fuzz EXECUTIONS=100000000
+	cargo run --release --quiet -p countermand-sim --bin parser-fuzz -- --executions $(EXECUTIONS)
+
+crossings: ## Every crossing of up to four requests, exhaustively (minutes)
+	cargo test --release -p countermand-sim --test crossings -- --include-ignored --nocapture
+
+bugs: ## Seeded bugs, one at a time: the simulator or the model must find each
+	$(PYTHON) crates/sim/bugs.py
+
+mutants: .tools/mutants/bin/cargo-mutants ## Mutants of the core, and what nobody notices (an hour)
+	$(PYTHON) crates/sim/mutants.py --cargo-mutants $<
+
 bench: build ## All benchmarks, printed and written to BENCHMARKS.md
 	@tools/step "installing the SDKs" tools/npm-ci bench
 	@tools/step "building the load" cargo build --release -p countermand-loadgen
@@ -72,6 +100,9 @@ fmt: build ## Format everything
 
 clean: ## Remove everything that was built or installed
 	rm -rf target .tools python/.venvs python/dist */node_modules node/dist node/native
+
+.tools/mutants/bin/cargo-mutants:
+	cargo install cargo-mutants --locked --version 27.1.0 --root .tools/mutants
 
 .tools/cargo/installed: tools/requirements.txt
 	$(PYTHON) -m venv .tools/cargo

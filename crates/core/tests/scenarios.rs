@@ -1,7 +1,7 @@
 //! Runs `tests/scenarios/*.json` through the public API: see the README there for the format.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use countermand_core::{
@@ -23,15 +23,24 @@ fn every_scenario_holds() {
         .collect();
     paths.sort();
     assert!(paths.len() >= 30, "only {} scenarios were found", paths.len());
+    let mut failed = Vec::new();
     for path in paths {
-        let text = std::fs::read_to_string(&path).unwrap();
-        let scenario: Value = serde_json::from_str(&text)
-            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        let mut run = Run::new(&scenario["connection"]);
-        for (number, step) in scenario["steps"].as_array().expect("steps").iter().enumerate() {
-            run.step(step, &format!("{name}, step {}", number + 1));
-        }
+        let held = std::panic::catch_unwind(|| play(&path, &name)).is_ok();
+        // Read by `make scenarios`.
+        println!("{} {name}", if held { "ok" } else { "FAILED" });
+        failed.extend((!held).then_some(name));
+    }
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
+fn play(path: &Path, name: &str) {
+    let text = std::fs::read_to_string(path).unwrap();
+    let scenario: Value =
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let mut run = Run::new(&scenario["connection"]);
+    for (number, step) in scenario["steps"].as_array().expect("steps").iter().enumerate() {
+        run.step(step, &format!("{name}, step {}", number + 1));
     }
 }
 
