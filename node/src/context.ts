@@ -21,14 +21,14 @@ const lost = new Set<TokenNode>();
  * guarded request is being handled.
  */
 export function current(): Token | undefined {
-	const token = holder();
+	const token = holder() ?? (lost.size === 1 ? first(lost) : undefined);
 	token?.wanted();
 	return token;
 }
 
-/** As `current`, for our own use. */
+/** The token that is certainly meant, for our own use. */
 export function holder(): TokenNode | undefined {
-	return storage.getStore() ?? handing ?? (lost.size === 1 ? first(lost) : undefined);
+	return storage.getStore() ?? handing;
 }
 
 function first<T>(set: Set<T>): T | undefined {
@@ -42,6 +42,7 @@ export function within<A extends unknown[], R>(
 	fn: (...args: A) => R,
 	...args: A
 ): R {
+	if (token === undefined && !tracking) return fn(...args);
 	tracking = true;
 	return storage.run(token, fn, ...args);
 }

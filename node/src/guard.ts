@@ -128,6 +128,8 @@ function run(
 	const strayed = found.innerId !== id;
 	const token = strayed ? found.home.find(id) : found;
 	if (token === undefined) return handler(request, context);
+	// Cancelled before its handler could start: it must not.
+	token.checkpoint();
 	const controller = server._requestHandlerAbortControllers?.get(id);
 	if (controller !== undefined) token.adopt(controller);
 	token.result = strayed ? within(token, handler, request, context) : handler(request, context);

@@ -32,7 +32,10 @@ export interface Token {
 	onCancel(callback: (cause: Cause) => void): () => void;
 	/** A token that trips with this one, and can be cancelled alone. */
 	child(): Token;
-	/** Cancels this token and its children from our side. The request, if it is one, is still owed a reply. */
+	/**
+	 * Cancels this token and its children from our side, with cause `local`; false if it had tripped before.
+	 * The peer, which has not cancelled its request, still gets an answer.
+	 */
 	cancel(reason?: string): boolean;
 }
 
@@ -51,6 +54,8 @@ export interface TokenHome {
 	find(innerId: string | number): RequestToken | undefined;
 	openToken(generation: number): { handle: number } | null;
 	wireId(generation: number): string | undefined;
+	/** The SDK will not answer this request any more: it was told to abort it. */
+	unanswered(token: RequestToken): void;
 }
 
 export class TokenNode implements Token {
@@ -107,13 +112,14 @@ export class TokenNode implements Token {
 	}
 
 	get signal(): AbortSignal {
-		const controller = this.controller();
+		this.#controller ??= new AbortController();
+		const { signal } = this.#controller;
 		if (!this.#fresh) {
 			this.#fresh = true;
-			freshen(controller.signal, this);
+			freshen(signal, this);
 			if (this.cancelled) this.fire();
 		}
-		return controller.signal;
+		return signal;
 	}
 
 	checkpoint(): void {
@@ -216,12 +222,7 @@ export class TokenNode implements Token {
 
 	/** Aborts this one when it trips, in place of one of our own. */
 	protected take(controller: AbortController): void {
-		if (this.#controller === undefined) this.#controller = controller;
-	}
-
-	private controller(): AbortController {
-		this.#controller ??= new AbortController();
-		return this.#controller;
+		this.#controller ??= controller;
 	}
 
 	/** The native handle, made when first needed; negative once the request has ended. */
@@ -291,6 +292,12 @@ export class RequestToken extends TokenNode {
 			const json = this.home.wireId(this.generation);
 			if (json !== undefined) this.#id = parseId(json);
 		}
+	}
+
+	override cancel(reason?: string): boolean {
+		const cancelled = super.cancel(reason);
+		if (cancelled && this.adopted) this.home.unanswered(this);
+		return cancelled;
 	}
 
 	get id(): string | number | bigint {

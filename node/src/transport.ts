@@ -2,9 +2,10 @@
  * The drop-in for the SDKs' `StdioServerTransport`.
  */
 
-import { CancelledError } from './errors.js';
 import type { Message } from './mcp.js';
 import { Wire, type WireOptions } from './wire.js';
+
+const SENT = Promise.resolve();
 
 /**
  * A stdio transport for a server of either SDK, with the engine on the wire. A process has one: it takes
@@ -21,9 +22,13 @@ export class StdioServerTransport {
 	onmessage?: ((message: any, extra?: any) => void) | undefined;
 	readonly sessionId?: string;
 	#wire: Wire | undefined;
+	readonly #options: WireOptions | undefined;
 	#watched = false;
 
-	constructor(private readonly options?: WireOptions) {}
+	/** @param options the engine's settings */
+	constructor(options?: WireOptions) {
+		this.#options = options;
+	}
 
 	/**
 	 * Takes over stdin and stdout, and starts to read.
@@ -53,14 +58,14 @@ export class StdioServerTransport {
 				closed: () => this.onclose?.(),
 			},
 			!this.#watched,
-			this.options,
+			this.#options,
 		);
 	}
 
 	/** Sends a message, unless its request was cancelled. Resolves when there is room for more. */
-	async send(message: unknown): Promise<void> {
-		if (this.#wire === undefined) throw new CancelledError('disconnect', 'not started');
-		await this.#wire.send(message as Message);
+	send(message: unknown): Promise<void> {
+		if (this.#wire === undefined) return Promise.reject(new Error('The transport was not started'));
+		return this.#wire.send(message as Message) ?? SENT;
 	}
 
 	/** Ends the connection. What was decided before is still written. */

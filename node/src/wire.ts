@@ -60,6 +60,7 @@ const CONGESTED = 1;
 const PAGE_BITS = 10;
 /** How long the last frames may take when the process exits by itself, in milliseconds. */
 const LAST_WORDS = 500;
+const MAX_UNSTARTED = 256;
 const SIGNALS = ['SIGTERM', 'SIGINT'] as const;
 const DONE = Promise.resolve();
 
@@ -74,6 +75,8 @@ export class Wire implements TokenHome {
 	readonly #open = new Map<RequestId, RequestToken>();
 	/** Nothing else keeps a process alive that only listens for its peer. */
 	readonly #alive = setInterval(() => {}, 2 ** 31 - 1);
+	/** Cancelled requests that no handler was seen to start for, the newest. */
+	readonly #unstarted = new Map<RequestId, RequestToken>();
 	readonly #kinds = new Kinds();
 	/** Requests whose handler has not exited, and for which the context is carried on. */
 	#tracked = 0;
@@ -134,7 +137,7 @@ export class Wire implements TokenHome {
 	}
 
 	find(id: RequestId): RequestToken | undefined {
-		return this.#open.get(id);
+		return this.#open.get(id) ?? this.#unstarted.get(id);
 	}
 
 	words(slot: number): Uint32Array {
@@ -272,6 +275,7 @@ export class Wire implements TokenHome {
 		token.named(message.id as RequestId);
 		token.kind = this.#kinds.of(message);
 		this.#open.set(token.innerId, token);
+		this.#unstarted.delete(token.innerId);
 		this.#last = token;
 		if (token.kind.brief && this.#tracked === 0) {
 			rest();
@@ -304,21 +308,38 @@ export class Wire implements TokenHome {
 		const token = this.#open.get(id);
 		// Still waiting here: found cancelled when its turn comes.
 		if (token?.generation !== generation) return;
-		this.#open.delete(id);
 		token.fire();
-		const exited = () => {
-			this.#exited(token);
-			native.abandon(this.#handle, generation);
-		};
 		if (token.adopted) {
-			// The SDK will not answer. Its handler is done when what it returned is.
-			void Promise.resolve(token.result).then(exited, exited);
+			this.unanswered(token);
 			return;
 		}
 		// Nobody sees its handler: the SDK is told, and that stands for the exit.
 		const reason = token.reason;
-		exited();
+		this.#open.delete(id);
+		this.#exited(token);
+		native.abandon(this.#handle, generation);
+		this.#told(token);
 		within(token, () => this.#receiver.cancel(id, reason));
+	}
+
+	unanswered(token: RequestToken): void {
+		this.#open.delete(token.innerId);
+		// Its handler is done when what it returned is.
+		const exited = () => {
+			this.#exited(token);
+			native.abandon(this.#handle, token.generation);
+		};
+		void Promise.resolve(token.result).then(exited, exited);
+	}
+
+	/** Remembers a request that the SDK may hold back, and start after it was told of its cancel. */
+	#told(token: RequestToken): void {
+		this.#unstarted.set(token.innerId, token);
+		if (this.#unstarted.size <= MAX_UNSTARTED) return;
+		for (const oldest of this.#unstarted.keys()) {
+			this.#unstarted.delete(oldest);
+			return;
+		}
 	}
 
 	#flush(): void {

@@ -90,6 +90,14 @@ describe('the end', { concurrency: 4 }, () => {
 			await peer.exited;
 		});
 
+		test(`i15_session_lives_a_tool_that_reads_stdin_finds_it_empty_${way}`, async () => {
+			const peer = await Peer.open(way);
+			assert.equal(await peer.text('stdin'), 'read 0');
+			await peer.settled();
+			peer.process.stdin.end();
+			assert.deepEqual(await peer.exited, { code: 0, signal: null });
+		});
+
 		test(`i3_no_loss_and_i4_whole_frames_of_5_mb_to_a_slow_reader_amid_cancels_${way}`, async () => {
 			const peer = await Peer.open(way);
 			peer.process.stdout.pause();

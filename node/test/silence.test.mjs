@@ -61,6 +61,15 @@ for (const way of WAYS) {
 			assert.ok(error !== undefined || result.isError, 'with an error');
 		});
 
+		test('i3_no_loss_a_tool_that_cancels_its_own_token_is_answered', async () => {
+			const { id, tag } = await running('resign');
+			const seen = await peer.event('resigned', tag);
+			assert.deepEqual([seen.cause, seen.reason, seen.aborted], ['local', 'enough', true]);
+			await peer.answer(id);
+			await peer.settled();
+			assert.equal(peer.answers(id).length, 1);
+		});
+
 		test('i8_whole_subtree_the_token_tells_what_happened', async () => {
 			const { id, tag } = await running('token');
 			peer.write(cancel(id, 'enough'));

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::stdio::{dup2_stdin, dup2_stdout, stderr, stdin, stdout};
 
 use crate::WireError;
@@ -26,9 +27,14 @@ fn divert() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     // Not below 3: were one of 0, 1, 2 closed, a duplicate could land there.
     let read = rustix::io::fcntl_dupfd_cloexec(stdin(), 3)?;
     let write = rustix::io::fcntl_dupfd_cloexec(stdout(), 3)?;
-    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    dup2_stdin(&null)?;
+    // A pipe that nobody writes to: a language that polls its stdin, as libuv does, may not meet
+    // what cannot be polled.
+    let (empty, writer) =
+        std::io::pipe().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    drop(writer);
+    dup2_stdin(&empty)?;
     if dup2_stdout(stderr()).is_err() {
+        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         dup2_stdout(&null)?;
     }
     Ok((read, write))

@@ -90,7 +90,13 @@ impl Wire {
             exit: ExitWatch::default(),
             deciding: RwLock::new(()),
             epoch: Instant::now(),
-            control: Mutex::new(Control { nudge, nudged: false, paused: false, closing: None, exit_code: None }),
+            control: Mutex::new(Control {
+                nudge,
+                nudged: false,
+                paused: false,
+                closing: None,
+                exit_code: None,
+            }),
             config,
         });
         let reader = Reader { inner: inner.clone(), fd: read, nudge: nudge_reader, signals };

@@ -102,6 +102,14 @@ const tools = {
 	selfish: async () => {
 		throw new DOMException('This operation was aborted', 'AbortError');
 	},
+	// Cancels its own token.
+	resign: async ({ tag }) => {
+		const token = current();
+		token.cancel('enough');
+		tell('resigned', tag, { cause: token.cause, reason: token.reason, aborted: token.signal.aborted });
+		await sleep(5);
+		return 'resigned';
+	},
 	// Says who it is, after an await of every kind.
 	whoami: async ({ at }) => {
 		if (at === 'gate') await gate;
@@ -127,6 +135,12 @@ const tools = {
 		writeSync(1, '{"stray":"fd 1"}\n');
 		execFileSync('/bin/sh', ['-c', 'echo "{\\"stray\\":\\"child\\"}"'], { stdio: 'inherit' });
 		return 'strayed';
+	},
+	// Reads what is left of stdin: nothing.
+	stdin: async () => {
+		let text = '';
+		for await (const chunk of process.stdin) text += chunk;
+		return `read ${text.length}`;
 	},
 	subprocess: async ({ tag }) => {
 		const child = spawn('sleep', ['30'], { stdio: 'ignore' });
