@@ -4,7 +4,7 @@ mod common;
 
 use common::{call, cancel, result, run};
 use countermand_core::{
-    Cause, Config, Connection, Finish, IgnoreReason, Limits, Received, RejectReason, Sent,
+    Cause, Config, Connection, Finish, IdRef, IgnoreReason, Limits, Received, RejectReason, Sent,
     SwallowReason, Time,
 };
 use proptest::prelude::*;
@@ -28,6 +28,25 @@ fn i2_silence_neither_answer_nor_progress_follows_a_cancel() {
     }
     assert_eq!(connection.finish(request.generation, Time(4)), Finish::Silent);
     assert!(matches!(connection.send(progress, Time(5)), Sent::Swallow(_)));
+}
+
+#[test]
+fn i1_one_answer_by_the_id_alone() {
+    let limits = Limits { max_in_flight: 2, ..Limits::default() };
+    let connection = Connection::new(Config { limits, ..Config::default() });
+    let [one, two, three] = [IdRef::Int(1), IdRef::Int(2), IdRef::Int(3)];
+    let first = connection.register(&one).unwrap();
+    assert!(connection.register(&one).is_none(), "it is live");
+    let second = connection.register(&two).unwrap();
+    assert!(connection.register(&three).is_none(), "the table is full");
+    assert!(connection.complete(&one, Time(1)) && !connection.complete(&one, Time(1)));
+    assert!(connection.token(first.generation).is_none());
+    assert!(matches!(connection.receive(&cancel(&json!(2)), Time(1)), Received::Cancelled { .. }));
+    assert!(!connection.complete(&two, Time(2)));
+    assert_eq!(connection.finish(second.generation, Time(2)), Finish::Unknown);
+    assert_eq!((connection.stats().in_flight, connection.stats().tokens), (0, 0));
+    connection.close(Cause::Disconnect, Time(3));
+    assert!(connection.register(&three).is_none(), "the connection is over");
 }
 
 #[test]

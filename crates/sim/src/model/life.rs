@@ -1,6 +1,6 @@
 //! The model's requests after they were read: start, exit, and how they are let go of.
 
-use countermand_core::{Cause, Finish, Time};
+use countermand_core::{Cause, Era, Finish, Time};
 
 use super::{Model, Phase};
 use crate::step::Label;
@@ -101,6 +101,11 @@ impl Model {
             self.let_go(Some(token));
         }
         live
+    }
+
+    /// Which era the first request spoke.
+    pub fn era(&self) -> Option<Era> {
+        self.modern.map(|modern| if modern { Era::Y2026 } else { Era::Y2025 })
     }
 
     /// Time passes.

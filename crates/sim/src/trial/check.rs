@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use countermand_core::{Cause, PAGE_WORDS};
+
 use super::Trial;
 use crate::audit::Breach;
 use crate::coverage::Counter;
@@ -39,6 +41,9 @@ impl Trial {
             if stats != expected {
                 return Err(Breach::new("model", format!("{stats:?}, not {expected:?}")));
             }
+            if link.connection.era() != link.model.era() {
+                return Err(Breach::new("model", format!("era {:?}", link.connection.era())));
+            }
             let (seen, expected) = (link.connection.poll_timeout(), link.model.poll_timeout());
             if seen != expected {
                 return Err(Breach::new("model", format!("timeout {seen:?}, not {expected:?}")));
@@ -56,6 +61,14 @@ impl Trial {
                 let invariant = if expected.is_some() { "I8" } else { "I7" };
                 let detail = format!("token {label} is {seen:?}, not {expected:?}");
                 return Err(Breach::new(invariant, detail));
+            }
+            // What another language reads, without the lock and without a handle.
+            let (slot, serial) = handle.token.slot();
+            let page = self.links[handle.link].connection.state_page(slot as usize / PAGE_WORDS);
+            let word =
+                page.map(|page| page.words()[slot as usize % PAGE_WORDS].load(Ordering::Acquire));
+            if word != Some(serial << 3 | expected.map_or(0, Cause::code)) {
+                return Err(Breach::new("I8", format!("the word of token {label} is {word:?}")));
             }
             if expected.is_some() && !handle.tripped {
                 handle.tripped = true;

@@ -4,7 +4,7 @@
 mod check;
 mod sending;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,6 +39,8 @@ pub(crate) struct Link {
     labels: HashMap<Generation, Label>,
     generations: HashMap<Label, Generation>,
     minted: u64,
+    /// The place and the serial of every token that was given out.
+    words: HashSet<(u32, u32)>,
 }
 
 /// A token that our side holds.
@@ -95,6 +97,7 @@ impl Trial {
             labels: HashMap::new(),
             generations: HashMap::new(),
             minted: 0,
+            words: HashSet::new(),
         };
         Self {
             links: configs.iter().map(link).collect(),
@@ -137,7 +140,7 @@ impl Trial {
             Step::AnswerBatch(of) => self.answer_batch(of),
             Step::Progress(of) => self.progress(*of),
             Step::Send { link, frame } => self.send_raw(*link, frame),
-            Step::Child { parent, label } => Ok(self.child(*parent, *label)),
+            Step::Child { parent, label } => self.child(*parent, *label),
             Step::Trip { token, cause } => {
                 let Some(handle) = self.handles.get_mut(token) else { return Ok(Seen::Skipped) };
                 let model = &mut self.links[handle.link].model;
@@ -288,8 +291,8 @@ impl Trial {
         let id = key(&raw_id).ok_or_else(|| Breach::new("I7", format!("{raw_id} is no id")))?;
         let history = History {
             link: at,
-            raw_id,
-            inner_id,
+            raw_id: raw_id.clone(),
+            inner_id: inner_id.clone(),
             progress: raw_progress.zip(inner_progress),
             initialize,
             cancelled_at: None,
@@ -314,14 +317,25 @@ impl Trial {
             return Err(Breach::new("I8", format!("{label} has no token")));
         };
         link.model.tokens.node_mut(node).handles += 1;
-        self.hold(at, label, token, node);
-        Ok(())
+        for (seen, told) in [
+            (link.connection.wire_id(generation), &raw_id),
+            (link.connection.inner_id(generation), &inner_id),
+        ] {
+            if seen.as_ref().and_then(|id| key(&id.to_json())) != key(told) {
+                return Err(Breach::new("I7", format!("{told} is known as {seen:?}")));
+            }
+        }
+        self.hold(at, label, token, node)
     }
 
-    fn hold(&mut self, link: usize, label: Label, token: Token, node: usize) {
+    fn hold(&mut self, link: usize, label: Label, token: Token, node: usize) -> Result<(), Breach> {
+        if !self.links[link].words.insert(token.slot()) {
+            return Err(Breach::new("I7", format!("{:?} was another token's word", token.slot())));
+        }
         let handle =
             Handle { link, token, node, watch: None, tripped: false, own: false, woken: 0 };
         self.handles.insert(label, handle);
+        Ok(())
     }
 
     /// The connection and the generation of a request that was delivered.
@@ -371,10 +385,10 @@ impl Trial {
         Seen::Done
     }
 
-    fn child(&mut self, parent: Label, label: Label) -> Seen {
-        let Some(handle) = self.handles.get(&parent) else { return Seen::Skipped };
+    fn child(&mut self, parent: Label, label: Label) -> Result<Seen, Breach> {
+        let Some(handle) = self.handles.get(&parent) else { return Ok(Seen::Skipped) };
         if self.handles.contains_key(&label) || self.audit.get(label).is_some() {
-            return Seen::Skipped;
+            return Ok(Seen::Skipped);
         }
         let (at, child) = (handle.link, handle.token.child());
         let tokens = &mut self.links[at].model.tokens;
@@ -382,9 +396,9 @@ impl Trial {
         tokens.node_mut(node).handles = 1;
         let born_tripped = tokens.node(node).cause.is_some();
         self.coverage.hit_if(born_tripped, Counter::TripBeatChild);
-        self.hold(at, label, child, node);
+        self.hold(at, label, child, node)?;
         self.handles.get_mut(&label).expect("just held").tripped = born_tripped;
-        Seen::Done
+        Ok(Seen::Done)
     }
 
     fn close(&mut self, at: usize, cause: countermand_core::Cause) -> Result<Seen, Breach> {
