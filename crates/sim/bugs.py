@@ -31,7 +31,9 @@ def put_in(bench: Workbench, edits: list[dict[str, str]]) -> dict[pathlib.Path, 
 def found_by_races(bench: Workbench) -> str | None:
     """Only real threads can show what happens between two locks."""
     for attempt in range(1, 21):
-        done = bench.run("cargo", "test", "--release", "--quiet", "-p", "countermand-core", "--test", "races", "i2_")
+        done = bench.run(
+            "cargo", "test", "--release", "--quiet", "-p", "countermand-core", "--test", "races", "i2_"
+        )
         if "could not compile" in done.stderr:
             sys.exit(done.stderr)
         if done.returncode:
@@ -48,7 +50,9 @@ def found_by_fuzzer(bench: Workbench) -> str | None:
 
 def found_by_simulator(bench: Workbench, seeds: int) -> str | None:
     done = bench.run(bench.binary("countermand-sim"), "--threads", "1", "--seeds", str(seeds))
-    found = re.search(r"^seed (\d+): (\S+) is broken: .*\n\d+ steps, shrunk to (\d+)", done.stdout, re.MULTILINE)
+    found = re.search(
+        r"^seed (\d+): (\S+) is broken: .*\n\d+ steps, shrunk to (\d+)", done.stdout, re.MULTILINE
+    )
     return f"simulator, seed {found[1]} | {found[2]}, in {found[3]} steps" if found else None
 
 
@@ -62,7 +66,9 @@ def find(bench: Workbench, finder: str, seeds: int) -> str | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", default="")
     parser.add_argument("--seeds", type=int, default=20_000)
     options = parser.parse_args()

@@ -1,6 +1,6 @@
 """Breaks crates/core everywhere that cargo-mutants knows to, and counts what nobody notices.
 
-    python3 crates/sim/mutants.py [--cargo-mutants PATH] [--sample N] [--seconds N]
+    python3 crates/sim/mutants.py [--cargo-mutants PATH] [--only WORD] [--sample N] [--seconds N]
 
 cargo-mutants only lists the mutants here; a copy of the two crates is all that is built for each. First
 a short run of the simulator and of the parser's fuzzer, then, for what survives that, the tests of the
@@ -18,7 +18,19 @@ import time
 
 from workbench import ROOT, Workbench
 
-TESTS = ["--lib", "--test", "invariants", "--test", "scenarios", "--test", "races", "--test", "model", "--test", "parser"]
+TESTS = [
+    "--lib",
+    "--test",
+    "invariants",
+    "--test",
+    "scenarios",
+    "--test",
+    "races",
+    "--test",
+    "model",
+    "--test",
+    "parser",
+]
 ENOUGH = 0.9
 
 
@@ -52,15 +64,28 @@ def noticed(bench: Workbench) -> str:
     long = ("--threads", "1", "--seeds", "6000")
     if bench.run(bench.binary("countermand-sim"), *long, seconds=120).returncode:
         return "caught"
-    command = ["cargo", "test", "--release", "--quiet", "-p", "countermand-core", "-p", "countermand-sim", *TESTS]
+    command = [
+        "cargo",
+        "test",
+        "--release",
+        "--quiet",
+        "-p",
+        "countermand-core",
+        "-p",
+        "countermand-sim",
+        *TESTS,
+    ]
     if bench.run(*command, "--no-run", seconds=1_800).returncode:
         return "unviable"
     return "caught" if bench.run(*command, seconds=120).returncode else "survived"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cargo-mutants", default="cargo-mutants")
+    parser.add_argument("--only", default="", help="mutants whose name holds this")
     parser.add_argument("--sample", type=int)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     options = parser.parse_args()
@@ -68,6 +93,7 @@ def main() -> None:
     mutants = listed(options.cargo_mutants)
     total = len(mutants)
     random.Random(1).shuffle(mutants)
+    mutants = [mutant for mutant in mutants if options.only in mutant["name"]]
     bench = Workbench("mutants")
     if noticed(bench) != "survived":
         sys.exit("the untouched copy does not pass")
@@ -85,7 +111,9 @@ def main() -> None:
             print(f"survived: {mutant['name']}", flush=True)
     viable = counts["caught"] + counts["survived"]
     share = counts["caught"] / viable if viable else 0.0
-    print(f"{total} mutants, {sum(counts.values())} tried: {counts}; {share:.1%} of {viable} viable ones caught")
+    print(
+        f"{total} mutants, {sum(counts.values())} tried: {counts}; {share:.1%} of {viable} viable ones caught"
+    )
     sys.exit(0 if share >= ENOUGH else 1)
 
 

@@ -33,7 +33,9 @@ class Workbench:
         shutil.copytree(ROOT / "tests" / "scenarios", self.folder / "tests" / "scenarios", dirs_exist_ok=True)
         manifest = (ROOT / "Cargo.toml").read_text()
         members = re.compile(r"^members = .*$", re.MULTILINE)
-        (self.folder / "Cargo.toml").write_text(members.sub('members = ["crates/core", "crates/sim"]', manifest))
+        (self.folder / "Cargo.toml").write_text(
+            members.sub('members = ["crates/core", "crates/sim"]', manifest)
+        )
         shutil.copy(ROOT / "Cargo.lock", self.folder)
 
     def run(self, *command: str, seconds: float = 600) -> subprocess.CompletedProcess[str]:
@@ -41,7 +43,13 @@ class Workbench:
         environment = {**os.environ, **PROFILE, "CARGO_TARGET_DIR": str(self.folder / "target")}
         try:
             return subprocess.run(
-                command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False, timeout=seconds
+                command,
+                cwd=self.folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=seconds,
             )
         except subprocess.TimeoutExpired:
             return subprocess.CompletedProcess(command, 124, "", f"hung for {seconds} s")
