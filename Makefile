@@ -43,6 +43,7 @@ test-node: build-node ## The Node package under its SDKs, the scenarios among it
 soak: build .tools/cargo/installed ## The long runs, left out of `make test`
 	$(NEXTEST) $(CRATES) --release --run-ignored only --no-tests pass
 	@for env in $(ENVS); do echo "== $$env"; (cd python && .venvs/$$env/bin/python -m pytest -m long); done
+	cd node && npm run test:long
 
 scenarios: build ## Every scenario in each of the three languages, in one table
 	@$(PYTHON) tests/scenarios.py
