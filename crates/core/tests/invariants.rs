@@ -79,6 +79,25 @@ fn i3_no_loss_what_could_not_be_tracked_may_be_answered() {
 }
 
 #[test]
+fn i3_no_loss_an_untracked_message_is_answered_under_the_id_that_it_named() {
+    let connection = Connection::new(Config::default());
+    let odd = |id: usize| format!("{{\"id\":\"odd {id}\"}}").into_bytes();
+    let answer = |id: usize| result(&json!(format!("odd {id}")));
+    // One more than are remembered: the oldest is let go.
+    for id in 0..65 {
+        let received = connection.receive(&odd(id), Time(0));
+        assert!(matches!(received, Received::Deliver { request: None, .. }));
+    }
+    for id in 1..65 {
+        assert_eq!(connection.send(&answer(id), Time(1)), Sent::Write);
+    }
+    for id in [0, 1, 64, 65] {
+        let sent = connection.send(&answer(id), Time(2));
+        assert_eq!(sent, Sent::Swallow(SwallowReason::NoSuchRequest));
+    }
+}
+
+#[test]
 fn i7_right_target_connections_share_nothing() {
     let [mine, yours] = [(); 2].map(|()| Connection::new(Config::default()));
     let request = run(&yours, &json!(5));
