@@ -18,7 +18,7 @@ import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COPY = ROOT / "target" / "broken"
-SKIP = shutil.ignore_patterns("target", ".*", "node_modules", "__pycache__", "*.node", "*.so")
+SKIP = shutil.ignore_patterns("target", "fuzz", ".*", "node_modules", "native", "__pycache__", "*.so")
 
 
 def copy_changed(source: str, target: str) -> None:
