@@ -54,8 +54,11 @@ const HEAD_WORDS = 2;
 const EVENT_WORDS = 5;
 /** Enough to make a crossing cheap, few enough that timers and sockets get their turn. */
 const BATCH = 64;
-/** What is collected in characters before it is sent, whatever is still to be handed on. */
-const COLLECT = 1 << 16;
+/**
+ * What is collected in characters before it is sent, whatever is still to be handed on: what a pipe takes in
+ * one piece, so that this thread can write it itself, and the peer has something to do while we go on.
+ */
+const COLLECT = 4096;
 const CONGESTED = 1;
 const PAGE_BITS = 10;
 /** How long the last frames may take when the process exits by itself, in milliseconds. */
@@ -63,6 +66,8 @@ const LAST_WORDS = 500;
 const MAX_UNSTARTED = 256;
 const SIGNALS = ['SIGTERM', 'SIGINT'] as const;
 const DONE = Promise.resolve();
+/** An id and the end of its message, without the escapes that would take a parser. */
+const SIMPLE_ID = /^(?:"([^"\\]*)"|(-?\d{1,15}))\}\n$/;
 
 let opened: Wire | undefined;
 
@@ -87,6 +92,7 @@ export class Wire implements TokenHome {
 	#ticking = false;
 	#more = false;
 	#out = '';
+	#flushing = false;
 	#room: Promise<void> | undefined;
 	#hasRoom: (() => void) | undefined;
 	#cause: Cause | undefined;
@@ -105,7 +111,7 @@ export class Wire implements TokenHome {
 		for (const signal of SIGNALS) forgetDefault(signal);
 		try {
 			const connection = { ...options.connection, alias };
-			const { handle, events } = native.openStdio({ ...options, connection }, () => this.#drain());
+			const { handle, events } = native.openStdio({ ...options, connection }, this.#drainLater);
 			this.#handle = handle;
 			this.#events = events;
 		} catch (error) {
@@ -126,7 +132,7 @@ export class Wire implements TokenHome {
 
 	/** Sends a message that is serialized already, with its line end. */
 	sendLine(line: string): Promise<void> | undefined {
-		return this.#put(this.#open.size > 0 ? parse(line) : undefined, line);
+		return this.#put(this.#open.size > 0 ? (answer(line) ?? parse(line)) : undefined, line);
 	}
 
 	/** Ends the connection from our side, unless it is over; the process goes on. */
@@ -165,9 +171,10 @@ export class Wire implements TokenHome {
 	#put(message: Message | undefined, line: string): Promise<void> | undefined {
 		const id = message?.id;
 		if (id !== undefined && id !== null && message?.method === undefined) this.#answered(id);
+		if (this.#out.length + line.length > COLLECT) this.#flush();
 		this.#out += line;
-		if (this.#out.length > COLLECT) this.#flush();
-		else this.#tickLater();
+		if (line.length > COLLECT) this.#flush();
+		else if (!this.#ticking) this.#flushLater();
 		return this.#room;
 	}
 
@@ -184,7 +191,12 @@ export class Wire implements TokenHome {
 		else over(token);
 	}
 
-	#drain(): void {
+	/** Each batch has a turn of the loop: under load a threadsafe function would call again and again within one. */
+	readonly #drainLater = (): void => {
+		setImmediate(this.#drain);
+	};
+
+	readonly #drain = (): void => {
 		const text = native.drain(this.#handle, BATCH) ?? '';
 		const events = this.#events;
 		const count = events[0] as number;
@@ -221,7 +233,7 @@ export class Wire implements TokenHome {
 			}
 		}
 		this.#tickLater();
-	}
+	};
 
 	/** Each tick follows when all that runs without waiting has run. */
 	#tickLater(): void {
@@ -253,7 +265,7 @@ export class Wire implements TokenHome {
 		this.#flush();
 		if (this.#more) {
 			this.#more = false;
-			setImmediate(() => this.#drain());
+			this.#drainLater();
 		} else if (this.#cause !== undefined) {
 			this.#end(this.#cause);
 		}
@@ -282,6 +294,8 @@ export class Wire implements TokenHome {
 			hand(token);
 			this.#hand(message, line);
 		} else {
+			// It may keep the loop for itself: what was answered before does not wait for it.
+			this.#flush();
 			token.tracked = true;
 			this.#tracked++;
 			within(token, this.#hand, message, line);
@@ -342,6 +356,18 @@ export class Wire implements TokenHome {
 		}
 	}
 
+	/** Once for all that is answered in this turn of the loop. */
+	#flushLater(): void {
+		if (this.#flushing) return;
+		this.#flushing = true;
+		setImmediate(this.#flushNow);
+	}
+
+	readonly #flushNow = (): void => {
+		this.#flushing = false;
+		this.#flush();
+	};
+
 	#flush(): void {
 		if (this.#out === '') return;
 		const text = this.#out;
@@ -379,6 +405,15 @@ function forgetDefault(signal: NodeJS.Signals): void {
 	const replaced = () => {};
 	process.on(signal, replaced);
 	process.off(signal, replaced);
+}
+
+/** What is needed of an answer in the form that the SDKs give it, `{"result":…,"id":…}`. */
+function answer(line: string): Message | undefined {
+	const at = line.lastIndexOf(',"id":');
+	if (at < 0 || !line.startsWith('{"result":')) return undefined;
+	const id = SIMPLE_ID.exec(line.slice(at + ',"id":'.length));
+	if (id === null) return undefined;
+	return { jsonrpc: '2.0', id: id[1] ?? Number(id[2]) };
 }
 
 function parse(line: string): Message | undefined {
