@@ -6,7 +6,9 @@ import copy
 import gc
 import logging
 import pickle
+import sys
 import threading
+import time
 import timeit
 
 import anyio
@@ -212,3 +214,35 @@ def test_a_read_of_the_flag_costs_at_most_60_ns(token: Token) -> None:
     times = timeit.repeat("token.cancelled", globals={"token": token}, number=100_000, repeat=50)
     empty = timeit.repeat("token", globals={"token": token}, number=100_000, repeat=50)
     assert min(times) - min(empty) <= 100_000 * 60e-9
+
+
+def test_k08_a_thread_that_polls_sees_the_trip_before_the_loop_goes_on(
+    connection: Connection, token: Token
+) -> None:
+    """No thread but the one that holds the GIL runs here: it is never asked to give it up."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(60)
+    try:
+        for _ in range(50):  # Where the machine wakes a thread too late, another one is there in time.
+            polled, polling, seen = token.child(), threading.Event(), threading.Event()
+
+            def poll(
+                polled: Token = polled, polling: threading.Event = polling, seen: threading.Event = seen
+            ) -> None:
+                while not polled.cancelled:
+                    polling.set()
+                    time.sleep(0)
+                seen.set()
+
+            thread = threading.Thread(target=poll)
+            thread.start()
+            polling.wait()
+            polled.cancel()
+            polled.give_way()
+            first = seen.is_set()
+            thread.join()
+            if first:
+                return
+        pytest.fail("the polling thread never got to look")
+    finally:
+        sys.setswitchinterval(interval)

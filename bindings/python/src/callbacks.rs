@@ -44,7 +44,7 @@ impl Callbacks {
     /// Has `key` arrive when the token trips, at once if it has.
     fn watch(&self, token: &Bound<'_, Token>, key: u64) -> Watch {
         let waker = Waker::from(Arc::new(Key { key, sender: self.sender.clone() }));
-        let token = token.get().token.clone();
+        let token = token.get().inner.clone();
         Watch { watch: Mutex::new(Some(token.watch(&waker))), token }
     }
 }

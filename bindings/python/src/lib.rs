@@ -9,6 +9,7 @@
 mod callbacks;
 mod connection;
 mod convert;
+mod reader;
 mod token;
 mod wire;
 

@@ -1,5 +1,7 @@
 //! The token: a handle on a node of the cancellation tree.
 
+use std::sync::Arc;
+
 use countermand_core::Id;
 use pyo3::exceptions::{PyLookupError, PyTypeError};
 use pyo3::prelude::*;
@@ -8,12 +10,15 @@ use pyo3::types::PyType;
 
 use crate::connection::Connection;
 use crate::convert;
+use crate::reader::Reader;
 
 /// What `countermand.Token` is made of.
 #[pyclass(subclass, frozen, module = "countermand._native")]
 pub(crate) struct Token {
-    pub(crate) token: countermand_core::Token,
+    pub(crate) inner: countermand_core::Token,
     id: Option<Id>,
+    /// Shared by the tokens of one request.
+    reader: Arc<Reader>,
 }
 
 #[pymethods]
@@ -24,7 +29,8 @@ impl Token {
     fn new(source: &Bound<'_, PyAny>, generation: Option<u64>) -> PyResult<Self> {
         if let Ok(parent) = source.cast::<Self>() {
             let parent = parent.get();
-            return Ok(Self { token: parent.token.child(), id: parent.id.clone() });
+            let (inner, id) = (parent.inner.child(), parent.id.clone());
+            return Ok(Self { inner, id, reader: parent.reader.clone() });
         }
         let (Ok(connection), Some(generation)) = (source.cast::<Connection>(), generation) else {
             return Err(PyTypeError::new_err(
@@ -34,23 +40,25 @@ impl Token {
         let connection = &connection.get().connection;
         let generation = convert::generation(generation);
         let gone = || PyLookupError::new_err("the request is not in the table");
-        let token = connection.token(generation).ok_or_else(gone)?;
-        Ok(Self { token, id: connection.wire_id(generation) })
+        let inner = connection.token(generation).ok_or_else(gone)?;
+        Ok(Self { inner, id: connection.wire_id(generation), reader: Arc::new(Reader::new()) })
     }
 
     #[getter]
     fn cancelled(&self) -> bool {
-        self.token.cancelled()
+        let cancelled = self.inner.cancelled();
+        self.reader.read(cancelled);
+        cancelled
     }
 
     #[getter]
     fn cause(&self) -> Option<&'static str> {
-        self.token.cause().map(countermand_core::Cause::as_str)
+        self.inner.cause().map(countermand_core::Cause::as_str)
     }
 
     #[getter]
     fn reason(&self) -> Option<String> {
-        self.token.reason().map(|reason| reason.as_ref().to_owned())
+        self.inner.reason().map(|reason| reason.as_ref().to_owned())
     }
 
     #[getter]
@@ -59,7 +67,9 @@ impl Token {
     }
 
     fn checkpoint(&self, py: Python<'_>) -> PyResult<()> {
-        match self.token.cause() {
+        let cause = self.inner.cause();
+        self.reader.read(cause.is_some());
+        match cause {
             None => Ok(()),
             Some(cause) => {
                 static CANCELLED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -69,15 +79,20 @@ impl Token {
         }
     }
 
+    /// The loop has learned of the trip: a thread that polls this request's tokens sees it first.
+    fn give_way(&self, py: Python<'_>) {
+        self.reader.give_way(py);
+    }
+
     #[pyo3(signature = (reason=None))]
     fn cancel(&self, reason: Option<&str>) -> bool {
-        self.token.trip(countermand_core::Cause::Local, reason)
+        self.inner.trip(countermand_core::Cause::Local, reason)
     }
 
     /// Trips with any cause: for the scenarios.
     #[pyo3(signature = (cause, reason=None))]
     fn trip(&self, cause: &str, reason: Option<&str>) -> PyResult<bool> {
-        Ok(self.token.trip(convert::cause(cause)?, reason))
+        Ok(self.inner.trip(convert::cause(cause)?, reason))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

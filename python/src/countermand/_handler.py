@@ -40,7 +40,7 @@ async def run(request_id: Any, call: Callable[[], Awaitable[Any]]) -> Any:
     token = Token(link.wire.connection, generation)
     before = _current.set(token)
     steps = _Steps(call, token)
-    link.running[generation] = steps.scope
+    link.running[generation] = (steps.scope, token)
     try:
         with steps.scope:
             try:

@@ -17,7 +17,7 @@ from typing import Any
 
 import anyio
 
-from ._native import Wire
+from ._native import Token, Wire
 from ._sdk import Sdk
 
 _MESSAGE, _CANCELLED, _WRITABLE, _CLOSED = range(4)
@@ -59,8 +59,8 @@ class Link:
         self.sdk = sdk
         self.waiting: dict[Any, int] = {}
         """Generations of requests that no handler has started for, by the id that the SDK knows them by."""
-        self.running: dict[int, anyio.CancelScope] = {}
-        """The scopes of running handlers."""
+        self.running: dict[int, tuple[anyio.CancelScope, Token]] = {}
+        """The scopes and tokens of running handlers."""
         self.read = ReadStream(self)
         self.write = WriteStream(self)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -114,9 +114,11 @@ class Link:
             if kind == _MESSAGE:
                 self._take(generation, payload or "")
             elif kind == _CANCELLED:
-                scope = self.running.get(generation)
-                if scope is not None:
+                running = self.running.get(generation)
+                if running is not None:
+                    scope, token = running
                     scope.cancel()
+                    token.give_way()
             elif kind == _WRITABLE:
                 if self._congested is not None:
                     self._congested.set()

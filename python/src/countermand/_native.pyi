@@ -73,6 +73,8 @@ class Token:
         """The id of the request, as the peer wrote it."""
     def checkpoint(self) -> None:
         """Raises `Cancelled` if it has tripped."""
+    def give_way(self) -> None:
+        """After a trip: leaves the GIL to another thread that polls, until it has seen it; 2 ms at most."""
     def cancel(self, reason: str | None = None) -> bool:
         """Trips it, and everything below it, with cause ``local``; False if it had tripped before."""
     def trip(self, cause: _Cause, reason: str | None = None) -> bool:
