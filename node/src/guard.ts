@@ -2,7 +2,7 @@
  * `guard`: puts one server object, or those that a factory makes, under the engine.
  *
  * It stands at two seams of that object: `connect`, where a stdio transport of the SDK's is replaced by
- * ours, and the table of request handlers. A handler that it gives out ties the SDK's own controller for
+ * ours, and the table of request handlers. `guardEvery` does that for servers that a framework makes. A handler that it gives out ties the SDK's own controller for
  * the request to the request's token, and tells when the handler has really exited.
  */
 
@@ -61,6 +61,17 @@ function guardServer<S extends Connectable>(server: S, options?: WireOptions): S
 	const connect = connectable.connect;
 	connectable.connect = (transport: unknown) => connect.call(connectable, onWire(transport, options));
 	return server;
+}
+
+/** Puts every server that has this prototype, and is connected to a stdio transport, under the engine. */
+export function guardEvery(prototype: Connectable): void {
+	const connect = prototype.connect;
+	prototype.connect = function (this: Connectable, transport: unknown) {
+		if (!isStdio(transport) || !hasHandlers(this) || guarded.has(this)) return connect.call(this, transport);
+		guarded.add(this);
+		watchHandlers(this);
+		return connect.call(this, onWire(transport));
+	};
 }
 
 function hasHandlers(value: object): value is LowLevelServer {

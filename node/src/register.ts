@@ -1,5 +1,5 @@
 /**
- * `node --import countermand/register server.js`: puts the engine under the stdio transport that the
+ * `node --require countermand/register server.js`: puts the engine under the stdio transport that the
  * server's framework builds for itself. It changes what that one transport reads and writes, and no SDK.
  */
 

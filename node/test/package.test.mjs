@@ -87,11 +87,15 @@ test('the_types_are_seen_by_tsc_in_both_module_systems', () => {
 	run('node', 'node_modules/typescript/bin/tsc', ...options, ...checks, 'use.mts', 'use.cts');
 });
 
-for (const file of readdirSync(EXAMPLES).filter((name) => name.endsWith('.mjs'))) {
-	test(`the_example_${file}_stops_when_it_is_cancelled`, async () => {
+const examples = readdirSync(EXAMPLES).filter((name) => name.endsWith('.mjs'));
+const runs = examples.flatMap((file) =>
+	file === 'fastmcp.mjs' ? ['--import', '--require'].map((option) => [file, option]) : [[file]],
+);
+for (const [file, option] of runs) {
+	test(`the_example_${file}_stops_when_it_is_cancelled ${option ?? ''}`, async () => {
 		mkdirSync(path.join(folder, 'examples'), { recursive: true });
 		cpSync(path.join(EXAMPLES, file), path.join(folder, 'examples', file));
-		const register = file === 'fastmcp.mjs' ? ['--import', 'countermand/register'] : [];
+		const register = option === undefined ? [] : [option, 'countermand/register'];
 		const server = spawn('node', [...register, `examples/${file}`], {
 			cwd: folder,
 			stdio: ['pipe', 'pipe', 'inherit'],
