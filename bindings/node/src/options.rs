@@ -43,6 +43,10 @@ pub struct LimitOptions {
     pub max_id_bytes: Option<u32>,
     /// Tasks whose tokens are kept after their handle was returned.
     pub max_tasks: Option<u32>,
+    /// Methods and tools that the signals tell apart; what comes after these counts together. 256.
+    pub max_tools: Option<u32>,
+    /// How long after its cancel a request that runs on is an orphan, in milliseconds. 2,000.
+    pub orphan_after_ms: Option<f64>,
 }
 
 /// The settings of one connection.
@@ -130,6 +134,9 @@ impl LimitOptions {
             max_reason_bytes: or(self.max_reason_bytes, default.max_reason_bytes),
             max_id_bytes: or(self.max_id_bytes, default.max_id_bytes),
             max_tasks: or(self.max_tasks, default.max_tasks),
+            max_tools: or(self.max_tools, default.max_tools),
+            orphan_after: self.orphan_after_ms.map_or(default.orphan_after, milliseconds),
+            ..default
         }
     }
 }

@@ -32,18 +32,22 @@ pub(crate) fn config(options: Option<&Bound<'_, PyDict>>) -> PyResult<Config> {
             "max_reason_bytes" => limits.max_reason_bytes = value.extract()?,
             "max_id_bytes" => limits.max_id_bytes = value.extract()?,
             "max_tasks" => limits.max_tasks = value.extract()?,
+            "max_tools" => limits.max_tools = value.extract()?,
+            "orphan_after" => limits.orphan_after = duration("orphan_after", &value)?,
             _ => {
                 let known = Limits::default();
                 let message = format!(
                     "no such option: {key} (wire, id_match, early_cancel, alias_beyond_f64, alias_falsy, \
                      max_in_flight={}, max_retired={}, retired_age={}, max_reason_bytes={}, \
-                     max_id_bytes={}, max_tasks={})",
+                     max_id_bytes={}, max_tasks={}, max_tools={}, orphan_after={})",
                     known.max_in_flight,
                     known.max_retired,
                     known.retired_age.as_secs(),
                     known.max_reason_bytes,
                     known.max_id_bytes,
                     known.max_tasks,
+                    known.max_tools,
+                    known.orphan_after.as_secs(),
                 );
                 return Err(PyValueError::new_err(message));
             }

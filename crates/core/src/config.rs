@@ -75,6 +75,12 @@ pub struct Limits {
     pub max_id_bytes: usize,
     /// Tasks whose tokens are kept after their handle was returned; the oldest is let go first.
     pub max_tasks: usize,
+    /// Methods and tools that the signals tell apart; what comes after these counts together.
+    pub max_tools: usize,
+    /// Reports of cancelled requests that wait to be taken; the oldest goes first.
+    pub max_reports: usize,
+    /// How long after its cancel a request that runs on is an orphan.
+    pub orphan_after: Duration,
 }
 
 impl Default for Limits {
@@ -86,6 +92,9 @@ impl Default for Limits {
             max_reason_bytes: 1_024,
             max_id_bytes: 4_096,
             max_tasks: 1_024,
+            max_tools: 256,
+            max_reports: 1_024,
+            orphan_after: Duration::from_secs(2),
         }
     }
 }

@@ -7,17 +7,20 @@
 
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use crate::entry::{Cancelled, Opening, Phase};
 use crate::held::Held;
 use crate::id::IdRef;
 use crate::inbound::Table;
 use crate::rewrite::{self, error_reply};
+use crate::signals::{OTHER, Signals};
 use crate::sync::Mutex;
 use crate::tasks::Tasks;
 use crate::tree::{ROOT, Tree};
 use crate::untracked::Untracked;
 use crate::words::Page;
+use crate::works::Works;
 use crate::{Cause, Config, Era, Finish, Generation, Id, Inbound, Stats, Time, Token};
 
 /// One ordered channel with one peer, and every decision about it. Clones share it.
@@ -37,6 +40,8 @@ pub(crate) struct State {
     pub(crate) tasks: Tasks,
     pub(crate) held: Held,
     pub(crate) stats: Stats,
+    pub(crate) signals: Signals,
+    pub(crate) works: Works,
     pub(crate) closed: Option<Cause>,
     pub(crate) era: Option<Era>,
     /// Negotiated by a handshake that our side has answered.
@@ -54,6 +59,8 @@ impl Connection {
             tasks: Tasks::new(config.limits.max_tasks),
             held: Held::new(config.early_cancel),
             stats: Stats::default(),
+            signals: Signals::new(&config.limits),
+            works: Works::default(),
             closed: None,
             era: None,
             version: None,
@@ -82,7 +89,7 @@ impl Connection {
             entry.phase = Phase::Running;
             return true;
         }
-        state.exit(generation, now);
+        state.exit(generation, false, now);
         false
     }
 
@@ -96,7 +103,7 @@ impl Connection {
                 Finish::Owed
             }
             Some(_) => {
-                state.exit(generation, now);
+                state.exit(generation, true, now);
                 Finish::Silent
             }
         }
@@ -106,6 +113,7 @@ impl Connection {
     /// will be sent for it.
     pub fn discard(&self, generation: Generation) {
         let mut state = self.shared.state.lock();
+        state.report(generation, None);
         if let Some(entry) = state.table.remove(generation) {
             state.let_go(entry.token);
         }
@@ -183,20 +191,6 @@ impl Connection {
         self.shared.state.lock().era
     }
 
-    /// A snapshot of what was counted, and of the sizes of the tables.
-    pub fn stats(&self) -> Stats {
-        let state = self.shared.state.lock();
-        Stats {
-            in_flight: state.table.in_flight(),
-            retired: state.table.retired(),
-            tasks: state.tasks.len(),
-            tokens: state.tree.len(),
-            watches: state.tree.waiters(),
-            held: state.held.len(),
-            ..state.stats.clone()
-        }
-    }
-
     /// How many pages of state words there are; they only ever become more.
     pub fn state_pages(&self) -> usize {
         self.shared.state.lock().tree.page_count()
@@ -221,6 +215,7 @@ impl Connection {
             replaces: None,
             initialize: false,
             task: false,
+            row: OTHER,
             alias: None,
             progress: None,
         }))
@@ -244,6 +239,7 @@ impl State {
         let (slot, serial) = self.tree.add(ROOT);
         let generation = self.table.insert(opening, slot);
         self.stats.requests += 1;
+        self.signals.opened(opening.row);
         Inbound { generation, slot, serial }
     }
 
@@ -258,28 +254,51 @@ impl State {
         let Some(entry) = self.table.get_mut(generation) else {
             return;
         };
-        entry.cancelled = Some(Box::new(Cancelled { at: now, swallowed: false, retired_at: None }));
+        let (at, reason_kept) = (now, reason.cloned());
+        let cancelled =
+            Cancelled { at, cause, reason: reason_kept, swallowed: false, retired_at: None };
+        entry.cancelled = Some(Box::new(cancelled));
         self.stats.count_cancelled(cause);
+        self.signals.cancelled(entry.row, cause);
+        if entry.effects {
+            self.signals.abandoned_with_effects(entry.row);
+        }
+        self.works.cancelled(generation, cause, now);
         if let Some(token) = entry.token {
             self.tree.trip(token, cause, reason, wake);
         }
         if entry.phase == Phase::Exited {
-            self.exit(generation, now);
+            self.exit(generation, true, now);
         }
     }
 
-    /// The handler of a cancelled request has exited, or will never start.
-    pub(crate) fn exit(&mut self, generation: Generation, now: Time) {
+    /// The handler of a cancelled request has exited, or, if it has not started, never will.
+    pub(crate) fn exit(&mut self, generation: Generation, started: bool, now: Time) {
         let Some(entry) = self.table.get_mut(generation) else {
             return;
         };
         entry.phase = Phase::Exited;
         let token = entry.token.take();
         if let (Some(cancelled), true) = (&entry.cancelled, token.is_some()) {
-            self.stats.cancel_latency.record(now.since(cancelled.at));
+            let latency = now.since(cancelled.at);
+            self.stats.cancel_latency.record(latency);
+            if started {
+                self.signals.exited(entry.row, latency);
+            }
+            self.report(generation, started.then_some(latency));
         }
         self.let_go(token);
         self.table.retire(generation, now);
+    }
+
+    /// A request is over for good: if it was cancelled, that is reported.
+    fn report(&mut self, generation: Generation, latency: Option<Duration>) {
+        if let Some(entry) = self.table.get(generation)
+            && let Some(Cancelled { cause, reason, .. }) = entry.cancelled.as_deref()
+        {
+            let (id, reason) = (entry.wire.clone(), reason.clone());
+            self.signals.report(entry.row, id, *cause, reason, latency);
+        }
     }
 
     pub(crate) fn let_go(&mut self, token: Option<u32>) {

@@ -11,8 +11,11 @@
 //! answer was swallowed and no progress token keeps it.
 //! ```
 
+use std::sync::Arc;
+
 use crate::id::{Id, IdRef};
-use crate::{Generation, Time};
+use crate::signals::OTHER;
+use crate::{Cause, Generation, Time};
 
 /// How far the handler is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +29,7 @@ pub(crate) enum Phase {
 }
 
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools)] // Facts, each for itself.
 pub(crate) struct Entry {
     pub(crate) generation: Generation,
     pub(crate) wire: Id,
@@ -37,6 +41,10 @@ pub(crate) struct Entry {
     pub(crate) initialize: bool,
     /// Asked for a task: its answer may carry a task handle.
     pub(crate) task: bool,
+    /// It has committed an effect that cannot be taken back.
+    pub(crate) effects: bool,
+    /// Its row among the signals.
+    pub(crate) row: u32,
     /// Whether a cancel with this wire id means this entry: false once the id is used again.
     pub(crate) current: bool,
     pub(crate) progress: Option<Box<Name>>,
@@ -48,6 +56,8 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 pub(crate) struct Cancelled {
     pub(crate) at: Time,
+    pub(crate) cause: Cause,
+    pub(crate) reason: Option<Arc<str>>,
     /// Its answer came and was swallowed: no other will come.
     pub(crate) swallowed: bool,
     pub(crate) retired_at: Option<Time>,
@@ -73,6 +83,8 @@ impl Entry {
             phase: Phase::Waiting,
             initialize: false,
             task: false,
+            effects: false,
+            row: OTHER,
             current: false,
             progress: None,
             alias: None,
@@ -95,6 +107,11 @@ impl Entry {
         self.progress.as_ref().and_then(|name| name.raw.as_deref())
     }
 
+    /// Whether its handler has started and has not exited.
+    pub(crate) fn running(&self) -> bool {
+        self.phase == Phase::Running
+    }
+
     pub(crate) fn live(&self) -> bool {
         self.cancelled.is_none()
     }
@@ -110,6 +127,8 @@ pub(crate) struct Opening<'a> {
     pub(crate) replaces: Option<Generation>,
     pub(crate) initialize: bool,
     pub(crate) task: bool,
+    /// Its row among the signals.
+    pub(crate) row: u32,
     pub(crate) alias: Option<Alias<'a>>,
     pub(crate) progress: Option<(IdRef<'a>, Option<Alias<'a>>)>,
 }

@@ -96,6 +96,8 @@ pub struct Body<'a> {
     pub reason: Option<&'a str>,
     /// `progressToken` of a progress notification.
     pub progress: Option<&'a str>,
+    /// `name` of a tool.
+    pub name: Option<&'a str>,
     /// `_meta.progressToken` of a request.
     pub meta_progress: Option<&'a str>,
     /// `_meta["io.modelcontextprotocol/protocolVersion"]`: the mark of the 2026 era.
@@ -120,6 +122,7 @@ impl<'a> Body<'a> {
                 ("requestId", &mut body.request_id),
                 ("reason", &mut body.reason),
                 ("progressToken", &mut body.progress),
+                ("name", &mut body.name),
                 ("_meta", &mut meta),
                 ("protocolVersion", &mut body.version),
                 ("task", &mut body.task),

@@ -163,6 +163,8 @@ impl Table {
         entry.phase = Phase::Waiting;
         entry.initialize = opening.initialize;
         entry.task = opening.task;
+        entry.effects = false;
+        entry.row = opening.row;
         entry.current = true;
         let named = opening.alias.is_some() || opening.progress.is_some();
         if named {
@@ -319,10 +321,15 @@ impl Table {
 
     /// Every entry that nobody has cancelled.
     pub(crate) fn live(&self) -> Vec<Generation> {
-        let live = self.entries.iter().filter(|entry| entry.generation.0 != 0 && entry.live());
+        let live = self.iter().filter(|entry| entry.live());
         let mut live: Vec<_> = live.map(|entry| entry.generation).collect();
         live.sort_unstable();
         live
+    }
+
+    /// Every entry.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.generation.0 != 0)
     }
 
     fn retired_at(&self, generation: Generation) -> Option<Time> {

@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use crate::connection::{Connection, State};
 use crate::entry::{Alias, Entry, Opening};
-use crate::envelope::{self, Body, Envelope, Kind};
+use crate::envelope::{self, Body, Envelope, Kind, string};
 use crate::id::IdRef;
 use crate::rewrite::{self, bounded, error_reply, splice};
 use crate::{
@@ -138,8 +138,10 @@ impl Connection {
         state.stats.aliased += u64::from(rewritten.is_some());
 
         let task = params.task.is_some_and(|task| task.starts_with('{'));
+        let tool = params.name.filter(|_| &*envelope.method == b"tools/call").and_then(string);
+        let row = state.signals.row(&envelope.method, tool.as_deref());
         let alias = id_alias;
-        let opening = Opening { id: &id, hash, replaces, initialize, task, alias, progress };
+        let opening = Opening { id: &id, hash, replaces, initialize, task, row, alias, progress };
         let request = state.open(&opening);
         if &*envelope.method == b"tasks/cancel" {
             state.cancel_task(params, wake);
@@ -229,7 +231,7 @@ impl Connection {
         }
         let generation = entry.generation;
         let silence = self.silence(entry, params.request_id.unwrap_or_default());
-        let reason = params.reason.and_then(envelope::string);
+        let reason = params.reason.and_then(string);
         let reason = reason.map(|reason| match reason {
             Cow::Borrowed(reason) => String::from_utf8_lossy(reason).into_owned(),
             Cow::Owned(reason) => String::from_utf8_lossy(&reason).into_owned(),
@@ -269,7 +271,7 @@ impl Connection {
 
 impl State {
     fn cancel_task(&mut self, params: &Body<'_>, wake: &mut Vec<Waker>) {
-        let id = params.task_id.and_then(envelope::string);
+        let id = params.task_id.and_then(string);
         if let Some(token) = id.and_then(|id| self.tasks.token(&id)) {
             self.tree.trip(token, Cause::Peer, None, wake);
         }

@@ -36,7 +36,10 @@ mod id;
 mod inbound;
 mod incoming;
 mod outgoing;
+mod prometheus;
 mod rewrite;
+mod signals;
+mod snapshot;
 mod stats;
 mod sync;
 mod tasks;
@@ -46,12 +49,15 @@ mod tree;
 mod untracked;
 mod verdict;
 mod words;
+mod works;
 
 pub use cause::Cause;
 pub use config::{AliasPolicy, Config, EarlyCancel, IdMatch, Limits, WireKind};
 pub use connection::Connection;
 pub use envelope::{Envelope, Kind, parse};
 pub use id::{Id, IdRef};
+pub use signals::{CancelLatency, Orphan, Report, ToolSignals, Work};
+pub use snapshot::Snapshot;
 pub use stats::{Latency, Stats};
 pub use time::Time;
 pub use token::{Token, Wait, Watch};
@@ -60,3 +66,4 @@ pub use verdict::{
     Silence, SwallowReason,
 };
 pub use words::{PAGE_WORDS, Page};
+pub use works::Working;

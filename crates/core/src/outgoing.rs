@@ -180,9 +180,10 @@ impl State {
         if let Some(cancelled) = &mut entry.cancelled {
             cancelled.swallowed = true;
         }
+        self.signals.dropped_answer(entry.row);
         // Answered without a start: the SDK refused it before any handler, and none will run.
         if entry.phase == Phase::Waiting {
-            self.exit(generation, now);
+            self.exit(generation, true, now);
         } else {
             self.table.retire(generation, now);
         }

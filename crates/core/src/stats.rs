@@ -20,6 +20,8 @@ pub struct Stats {
     pub watches: usize,
     /// Cancels held for a request that has not come yet.
     pub held: usize,
+    /// Threads and processes that run for requests.
+    pub works: usize,
     /// Requests taken into the table so far.
     pub requests: u64,
     /// Requests answered so far.
@@ -74,6 +76,19 @@ impl Latency {
 }
 
 impl Stats {
+    /// The cancels that the peer sent, by what they hit.
+    pub fn cancels_by_hit(&self) -> [(&'static str, u64); 7] {
+        [
+            ("live", self.cancelled[Cause::Peer.code() as usize - 1]),
+            ("late", self.late_cancels),
+            ("unknown", self.unknown_cancels),
+            ("malformed", self.malformed_cancels),
+            ("repeated", self.repeated_cancels),
+            ("initialize", self.initialize_cancels),
+            ("early", self.cancelled_early),
+        ]
+    }
+
     pub(crate) fn count_cancelled(&mut self, cause: Cause) {
         self.cancelled[cause.code() as usize - 1] += 1;
     }

@@ -247,6 +247,7 @@ fn config(settings: &Value) -> Config {
             max_reason_bytes: number(limits, "max_reason_bytes", default.max_reason_bytes),
             max_id_bytes: number(limits, "max_id_bytes", default.max_id_bytes),
             max_tasks: number(limits, "max_tasks", default.max_tasks),
+            ..default
         },
     }
 }

@@ -41,6 +41,7 @@ fn config() -> impl Strategy<Value = Config> {
             max_reason_bytes: 5,
             max_id_bytes: 32,
             max_tasks: tasks,
+            ..Limits::default()
         },
     })
 }

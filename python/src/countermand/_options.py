@@ -26,3 +26,7 @@ class Options(TypedDict, total=False):
     """Bytes of a cancel's reason that are kept. 1,024."""
     max_id_bytes: int
     """Bytes of an id; a longer one is rejected with -32600. 4,096."""
+    max_tools: int
+    """Methods and tools that :func:`stats` tells apart; what comes after these counts together. 256."""
+    orphan_after: float
+    """Seconds after its cancel from which a request that runs on is an orphan. 2."""

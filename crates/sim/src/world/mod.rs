@@ -343,6 +343,7 @@ fn config(rng: &mut Rng) -> Config {
             max_reason_bytes: rng.pick(&[3, 1_024]),
             max_id_bytes: rng.pick(&[24, 4_096]),
             max_tasks: rng.pick(&[0, 1, 1_024]),
+            ..Limits::default()
         },
     }
 }
