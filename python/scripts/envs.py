@@ -31,7 +31,7 @@ def environment(folder: pathlib.Path, *requirements: str) -> None:
     if stamp.exists() and stamp.read_text() == wanted:
         return
     print(f"making {folder.relative_to(ROOT)}", flush=True)
-    venv.create(folder, with_pip=True)
+    venv.create(folder, with_pip=True, clear=True)
     arguments = [part for file in files for part in ("-r", str(file))]
     run(folder / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", *arguments)
     stamp.write_text(wanted)

@@ -1,10 +1,12 @@
 //! The sans-I/O connection: for transports of one's own, and for the scenarios.
 
 use countermand_core::{Inbound, Received, Sent, Silence};
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::convert::{self, generation, time};
+use crate::signals::{self, Working};
 
 /// One ordered channel with one peer, and every decision about it.
 #[pyclass(frozen, module = "countermand._native")]
@@ -92,8 +94,36 @@ impl Connection {
         Some(std::time::Duration::from_nanos(at.0).as_secs_f64())
     }
 
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        convert::stats(py, &self.connection.stats())
+    /// What was counted; with a time also `tools` and `orphans`, as they are then.
+    #[pyo3(signature = (now=None))]
+    fn stats<'py>(
+        &self,
+        py: Python<'py>,
+        now: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let counters = convert::stats(py, &self.connection.stats())?;
+        if let Some(now) = now {
+            signals::add(&counters, &self.connection.signals(time(now)?))?;
+        }
+        Ok(counters)
+    }
+
+    /// The cancelled requests that were over since this was last asked.
+    fn reports<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let reports = self.connection.take_reports();
+        reports.iter().map(|report| signals::report(py, report)).collect()
+    }
+
+    /// A thread, or a process by its pid, begins to run for this request; `None` if it is not in the table.
+    #[pyo3(signature = (request, kind, pid=None))]
+    fn work(&self, request: u64, kind: &str, pid: Option<u32>) -> PyResult<Option<Working>> {
+        let working = self.connection.work(generation(request), signals::work(kind, pid)?);
+        Ok(working.map(|working| Working(Mutex::new(Some(working)))))
+    }
+
+    /// This request has committed an effect that cannot be taken back.
+    fn commit(&self, request: u64) -> bool {
+        self.connection.commit(generation(request))
     }
 }
 

@@ -10,6 +10,8 @@ use pyo3::exceptions::{PyConnectionError, PyOSError, PyRuntimeError, PyValueErro
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyString};
 
+use crate::signals::causes;
+
 /// What the SDKs do to ids: they keep every integer and take `0` and `""` for ids.
 const ALIAS: AliasPolicy = AliasPolicy { beyond_f64: false, falsy: false };
 
@@ -128,19 +130,22 @@ pub(crate) fn id(py: Python<'_>, id: &Id) -> PyResult<Py<PyAny>> {
 /// Counters as plain data.
 pub(crate) fn stats<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {
     let counters = PyDict::new(py);
-    let cancelled = PyDict::new(py);
-    for (cause, count) in Cause::ALL.iter().zip(stats.cancelled) {
-        cancelled.set_item(cause.as_str(), count)?;
-    }
+    let cancelled = causes(py, stats.cancelled)?;
     counters.set_item("in_flight", stats.in_flight)?;
     counters.set_item("retired", stats.retired)?;
     counters.set_item("tasks", stats.tasks)?;
     counters.set_item("tokens", stats.tokens)?;
     counters.set_item("watches", stats.watches)?;
     counters.set_item("held", stats.held)?;
+    counters.set_item("works", stats.works)?;
     counters.set_item("requests", stats.requests)?;
     counters.set_item("answered", stats.answered)?;
     counters.set_item("cancelled", cancelled)?;
+    let cancels = PyDict::new(py);
+    for (hit, count) in stats.cancels_by_hit() {
+        cancels.set_item(hit, count)?;
+    }
+    counters.set_item("cancels", cancels)?;
     counters.set_item("late_cancels", stats.late_cancels)?;
     counters.set_item("unknown_cancels", stats.unknown_cancels)?;
     counters.set_item("malformed_cancels", stats.malformed_cancels)?;

@@ -10,6 +10,7 @@ mod callbacks;
 mod connection;
 mod convert;
 mod reader;
+mod signals;
 mod token;
 mod wire;
 
@@ -22,6 +23,8 @@ mod _native {
     use crate::callbacks::{Callbacks, Watch};
     #[pymodule_export]
     use crate::connection::Connection;
+    #[pymodule_export]
+    use crate::signals::Working;
     #[pymodule_export]
     use crate::token::Token;
     #[pymodule_export]

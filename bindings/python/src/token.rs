@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use countermand_core::Id;
+use countermand_core::{Generation, Id};
 use pyo3::exceptions::{PyLookupError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -16,6 +16,8 @@ use crate::reader::Reader;
 #[pyclass(subclass, frozen, module = "countermand._native")]
 pub(crate) struct Token {
     pub(crate) inner: countermand_core::Token,
+    connection: countermand_core::Connection,
+    generation: Generation,
     id: Option<Id>,
     /// Shared by the tokens of one request.
     reader: Arc<Reader>,
@@ -29,8 +31,13 @@ impl Token {
     fn new(source: &Bound<'_, PyAny>, generation: Option<u64>) -> PyResult<Self> {
         if let Ok(parent) = source.cast::<Self>() {
             let parent = parent.get();
-            let (inner, id) = (parent.inner.child(), parent.id.clone());
-            return Ok(Self { inner, id, reader: parent.reader.clone() });
+            return Ok(Self {
+                inner: parent.inner.child(),
+                connection: parent.connection.clone(),
+                generation: parent.generation,
+                id: parent.id.clone(),
+                reader: parent.reader.clone(),
+            });
         }
         let (Ok(connection), Some(generation)) = (source.cast::<Connection>(), generation) else {
             return Err(PyTypeError::new_err(
@@ -41,7 +48,8 @@ impl Token {
         let generation = convert::generation(generation);
         let gone = || PyLookupError::new_err("the request is not in the table");
         let inner = connection.token(generation).ok_or_else(gone)?;
-        Ok(Self { inner, id: connection.wire_id(generation), reader: Arc::new(Reader::new()) })
+        let (connection, id) = (connection.clone(), connection.wire_id(generation));
+        Ok(Self { inner, connection, generation, id, reader: Arc::new(Reader::new()) })
     }
 
     #[getter]
@@ -77,6 +85,11 @@ impl Token {
                 Err(PyErr::from_value(class.call1((cause.as_str(), self.reason()))?))
             }
         }
+    }
+
+    /// The request has committed an effect that cannot be taken back.
+    fn commit(&self) -> bool {
+        self.connection.commit(self.generation)
     }
 
     /// The loop has learned of the trip: a thread that polls this request's tokens sees it first.

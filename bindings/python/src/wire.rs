@@ -12,6 +12,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::connection::Connection;
 use crate::convert::{self, duration, wire_error};
+use crate::signals;
 
 /// The kinds of events that [`Wire::drain`] returns, each the first item of its tuple.
 const MESSAGE: u8 = 0;
@@ -138,6 +139,19 @@ impl Wire {
     fn close(&self, cause: &str) -> PyResult<()> {
         self.inner.close(convert::cause(cause)?);
         Ok(())
+    }
+
+    /// Counters, sizes, the signals of each tool, and the orphans there are now.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let connection = self.inner.connection();
+        let counters = convert::stats(py, &connection.stats())?;
+        signals::add(&counters, &connection.signals(self.inner.now()))?;
+        Ok(counters)
+    }
+
+    /// The same for Prometheus to scrape.
+    fn prometheus(&self) -> String {
+        self.inner.connection().prometheus(self.inner.now())
     }
 
     /// Once the connection is over: 0, or 128 and the number of the signal that ended it.

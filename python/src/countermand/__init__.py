@@ -14,9 +14,9 @@ and anywhere below a handler, in a task or a thread::
 from ._callbacks import Unregister
 from ._errors import Cancelled
 from ._guard import guard, run
-from ._link import stats
 from ._native import Connection
 from ._options import Options
+from ._signals import instrument, prometheus, stats
 from ._stdio import stdio_server
 from ._token import Token, current
 
@@ -28,6 +28,8 @@ __all__ = [
     "Unregister",
     "current",
     "guard",
+    "instrument",
+    "prometheus",
     "run",
     "stats",
     "stdio_server",

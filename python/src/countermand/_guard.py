@@ -8,9 +8,9 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _handler
-from ._link import exit_code
 from ._native import Wire
 from ._sdk import sdk
+from ._signals import exit_code
 from ._stdio import serving, sigint_to_the_engine
 
 if TYPE_CHECKING:

@@ -59,7 +59,8 @@ async def run(request_id: Any, call: Callable[[], Awaitable[Any]]) -> Any:
     finally:
         del link.running[generation]
         _current.reset(before)
-        link.wire.finish(generation)
+        if link.wire.finish(generation) == "silent":
+            link.report()
 
 
 class _Steps:

@@ -19,6 +19,7 @@ import anyio
 
 from ._native import Token, Wire
 from ._sdk import Sdk
+from ._signals import opened, tell
 
 _MESSAGE, _CANCELLED, _WRITABLE, _CLOSED = range(4)
 _BATCH = 256
@@ -31,30 +32,13 @@ _LAST_WORDS = 0.5
 current_link: ContextVar[Link | None] = ContextVar("countermand.link", default=None)
 """The link that this task serves: inherited by the tasks in which the SDK runs handlers."""
 
-_open: Wire | None = None
-
-
-def stats() -> dict[str, Any] | None:
-    """Counters and table sizes of this process's connection, as plain data; None before there is one.
-
-    ``in_flight``, ``retired`` and ``tokens`` are sizes, ``cancelled`` counts by cause, and
-    ``cancel_latency_*`` say in seconds how long handlers took to exit after their cancel was read.
-    """
-    return None if _open is None else _open.connection.stats()
-
-
-def exit_code() -> int | None:
-    """With what this process should exit once its connection is over: 128 and the signal that ended it."""
-    return None if _open is None else _open.exit_code()
-
 
 class Link:
     """One wire, served by one event loop."""
 
     def __init__(self, wire: Wire, sdk: Sdk) -> None:
         """Takes the wire; nothing is read before :meth:`open`."""
-        global _open
-        _open = wire
+        opened(wire)
         self.wire = wire
         self.sdk = sdk
         self.waiting: dict[Any, int] = {}
@@ -94,6 +78,7 @@ class Link:
         self._flush()
         self.wire.close("shutdown")
         self.wire.flush(_LAST_WORDS)
+        self.report()
 
     async def _pump(self) -> None:
         """What `add_reader` does where there is one."""
@@ -125,9 +110,14 @@ class Link:
             elif kind == _CLOSED:
                 self.read.ended = True
         self.read.tell()
+        self.report()
         self._draining = more
         if more and self._loop is not None:
             self._loop.call_soon(self._drain)
+
+    def report(self) -> None:
+        """Tells of the cancelled requests that are over."""
+        tell(self.wire.connection)
 
     def resume(self) -> None:
         """The SDK has taken what waited for it."""

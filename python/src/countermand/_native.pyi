@@ -18,6 +18,8 @@ class ConnectionOptions(TypedDict, total=False):
     max_reason_bytes: int
     max_id_bytes: int
     max_tasks: int
+    max_tools: int
+    orphan_after: float
 
 class Connection:
     """One ordered channel with one peer, and every decision about it, without any I/O.
@@ -52,8 +54,25 @@ class Connection:
         """Lets go of what is only kept for a time."""
     def poll_timeout(self) -> float | None:
         """When `handle_timeout` next has something to do."""
-    def stats(self) -> dict[str, Any]:
-        """Counters and the sizes of the tables."""
+    def stats(self, now: float | None = None) -> dict[str, Any]:
+        """Counters and the sizes of the tables; with a time also `tools` and `orphans`, as they are then."""
+    def reports(self) -> list[dict[str, Any]]:
+        """The cancelled requests that were over since this was last asked.
+
+        ``{"id": int | str, "method": str, "tool": str | None, "cause": str, "reason": str | None,
+        "latency": float | None}``
+        """
+    def work(
+        self, request: int, kind: Literal["thread", "process"], pid: int | None = None
+    ) -> Working | None:
+        """A thread, or a process by its pid, begins to run for this request; None if it is gone."""
+    def commit(self, request: int) -> bool:
+        """This request has committed an effect that cannot be taken back; False if it is not in the table."""
+
+class Working:
+    """A thread or process that runs for a request, until it is closed or dropped."""
+
+    def close(self) -> None: ...
 
 class Token:
     """What `countermand.Token` is made of."""
@@ -73,6 +92,12 @@ class Token:
         """The id of the request, as the peer wrote it."""
     def checkpoint(self) -> None:
         """Raises `Cancelled` if it has tripped."""
+    def commit(self) -> bool:
+        """Says that its request has committed an effect that cannot be taken back, as a mail that was sent.
+
+        If the request is cancelled, before or after, it counts as abandoned with effects in `stats`. False
+        once the request has been answered.
+        """
     def give_way(self) -> None:
         """After a trip: leaves the GIL to another thread that polls, until it has seen it; 2 ms at most."""
     def cancel(self, reason: str | None = None) -> bool:
@@ -109,6 +134,8 @@ class Wire:
     def start(self, generation: int) -> bool: ...
     def finish(self, generation: int) -> Literal["owed", "silent", "unknown"]: ...
     def discard(self, generation: int) -> None: ...
+    def stats(self) -> dict[str, Any]: ...
+    def prometheus(self) -> str: ...
     def close(self, cause: _Cause) -> None: ...
     def exit_code(self) -> int | None: ...
     def flush(self, timeout: float) -> bool: ...
