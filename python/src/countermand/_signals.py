@@ -33,14 +33,14 @@ def stats() -> dict[str, Any] | None:
     ``in_flight``, ``retired``, ``tokens`` and ``works`` are sizes; ``cancelled`` counts requests by cause,
     ``cancels`` the peer's cancels by what they hit.
 
-    ``tools`` has a row for each method, and for each tool: ``requests``, ``in_flight``, ``cancelled`` by cause,
-    ``latency`` (from the cancel's being read to the handler's exit: ``count``, and ``total``, ``p50``, ``p99``
-    and ``max`` in seconds), ``orphans`` that run on now and those that were (``orphaned``),
-    ``dropped_answers``, ``abandoned_with_effects``.
+    ``tools`` has a row for each method, and for each tool: ``requests``, ``in_flight``, ``cancelled`` by
+    cause, ``latency`` (from the cancel's being read to the handler's exit: ``count``, and ``total``,
+    ``p50``, ``p99`` and ``max`` in seconds), ``orphans`` that run on now and those that were
+    (``orphaned``), ``dropped_answers``, ``abandoned_with_effects``.
 
     ``orphans`` lists what runs on although it was cancelled more than ``orphan_after`` seconds ago: ``id``,
-    ``method``, ``tool``, ``cause``, ``age`` in seconds, and the ``work`` that goes on: ``handler``, ``thread``,
-    ``process 4711``.
+    ``method``, ``tool``, ``cause``, ``age`` in seconds, and the ``work`` that goes on: ``handler``,
+    ``thread``, ``process 4711``.
     """
     return None if _open is None else _open.stats()
 
