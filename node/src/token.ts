@@ -33,6 +33,11 @@ export interface Token {
 	/** A token that trips with this one, and can be cancelled alone. */
 	child(): Token;
 	/**
+	 * Says that the request has committed an effect that cannot be taken back, as a mail that was sent. If it is
+	 * cancelled, before or after, it counts as abandoned with effects in `stats()`. False once it was answered.
+	 */
+	commit(): boolean;
+	/**
 	 * Cancels this token and its children from our side, with cause `local`; false if it had tripped before.
 	 * The peer, which has not cancelled its request, still gets an answer.
 	 */
@@ -54,6 +59,8 @@ export interface TokenHome {
 	find(innerId: string | number): RequestToken | undefined;
 	openToken(generation: number): { handle: number } | null;
 	wireId(generation: number): string | undefined;
+	/** The request has committed an effect. */
+	commit(generation: number): boolean;
 	/** The SDK will not answer this request any more: it was told to abort it. */
 	unanswered(token: RequestToken): void;
 }
@@ -166,6 +173,11 @@ export class TokenNode implements Token {
 			this.#children.push(child);
 		}
 		return child;
+	}
+
+	commit(): boolean {
+		const owner = this.owner();
+		return owner.home.commit(owner.generation);
 	}
 
 	cancel(reason?: string): boolean {
@@ -313,7 +325,7 @@ export class RequestToken extends TokenNode {
 	}
 }
 
-function parseId(json: string): string | number | bigint {
+export function parseId(json: string): string | number | bigint {
 	const id = JSON.parse(json) as string | number;
 	if (typeof id === 'string' || Number.isSafeInteger(id)) return id;
 	return /^-?\d+$/.test(json) ? BigInt(json) : id;

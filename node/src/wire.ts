@@ -16,6 +16,7 @@ import { causeOf } from './errors.js';
 import { Kinds } from './kinds.js';
 import type { Message, RequestId } from './mcp.js';
 import native from './native.js';
+import { reporting, tell } from './reports.js';
 import { RequestToken, type TokenHome } from './token.js';
 
 /** Who speaks to the SDK. */
@@ -39,10 +40,11 @@ export type WireOptions = Omit<native.WireOptions, 'connection'> & {
 };
 
 /** Counters and table sizes; see the native declarations for each. */
-export type Stats = native.Stats & {
-	/** Requests that were handed to the SDK and are neither answered nor cancelled. */
-	open: number;
-};
+export type Stats = native.Stats &
+	native.Signals & {
+		/** Requests that were handed to the SDK and are neither answered nor cancelled. */
+		open: number;
+	};
 
 interface Waiting {
 	line: string;
@@ -165,7 +167,15 @@ export class Wire implements TokenHome {
 	}
 
 	stats(): Stats {
-		return { ...native.stats(this.#handle), open: this.#open.size };
+		return { ...native.stats(this.#handle), ...native.signals(this.#handle), open: this.#open.size };
+	}
+
+	prometheus(): string {
+		return native.prometheus(this.#handle);
+	}
+
+	commit(generation: number): boolean {
+		return native.commit(this.#handle, generation);
 	}
 
 	#put(message: Message | undefined, line: string): Promise<void> | undefined {
@@ -182,6 +192,7 @@ export class Wire implements TokenHome {
 		const token = this.#open.get(id);
 		if (token === undefined) return;
 		this.#open.delete(id);
+		if (token.tracked) native.finish(this.#handle, token.generation);
 		this.#exited(token);
 	}
 
@@ -252,7 +263,7 @@ export class Wire implements TokenHome {
 			const { line, token } = this.#waiting[this.#next++] as Waiting;
 			// The word of the core: cancelled while it waited here, so its handler must not start.
 			if (token?.cancelled) {
-				native.discard(this.#handle, token.generation);
+				this.#discard(token);
 				continue;
 			}
 			void DONE.then(this.#yield);
@@ -296,6 +307,12 @@ export class Wire implements TokenHome {
 		} else {
 			// It may keep the loop for itself: what was answered before does not wait for it.
 			this.#flush();
+			if (!native.start(this.#handle, token.generation)) {
+				this.#open.delete(token.innerId);
+				this.#last = undefined;
+				this.#discard(token);
+				return;
+			}
 			token.tracked = true;
 			this.#tracked++;
 			within(token, this.#hand, message, line);
@@ -305,6 +322,12 @@ export class Wire implements TokenHome {
 	readonly #hand = (message: Message, line: string): void => {
 		this.#receiver.deliver(message, line);
 	};
+
+	/** Cancelled before it was handed on: the SDK never sees it. */
+	#discard(token: RequestToken): void {
+		native.discard(this.#handle, token.generation);
+		this.#report();
+	}
 
 	/** All has run that this request set off without waiting: is it done? */
 	#judge(token: RequestToken): void {
@@ -332,6 +355,7 @@ export class Wire implements TokenHome {
 		this.#open.delete(id);
 		this.#exited(token);
 		native.abandon(this.#handle, generation);
+		this.#report();
 		this.#told(token);
 		within(token, () => this.#receiver.cancel(id, reason));
 	}
@@ -342,6 +366,7 @@ export class Wire implements TokenHome {
 		const exited = () => {
 			this.#exited(token);
 			native.abandon(this.#handle, token.generation);
+			this.#report();
 		};
 		void Promise.resolve(token.result).then(exited, exited);
 	}
@@ -368,6 +393,11 @@ export class Wire implements TokenHome {
 		this.#flush();
 	};
 
+	/** Tells of the cancelled requests that are over. */
+	#report(): void {
+		if (reporting()) tell(native.reports(this.#handle));
+	}
+
 	#flush(): void {
 		if (this.#out === '') return;
 		const text = this.#out;
@@ -391,6 +421,7 @@ export class Wire implements TokenHome {
 		if (this.#closed) return;
 		this.#closed = true;
 		clearInterval(this.#alive);
+		this.#report();
 		if (cause === 'shutdown') process.exitCode ??= native.exitCode(this.#handle) ?? undefined;
 		this.#writable();
 		within(undefined, () => this.#receiver.closed(cause));
@@ -430,4 +461,13 @@ function parse(line: string): Message | undefined {
  */
 export function stats(): Stats | undefined {
 	return opened?.stats();
+}
+
+/**
+ * The same in the text format of Prometheus; empty before the wire is opened.
+ *
+ * [Exposition formats](https://prometheus.io/docs/instrumenting/exposition_formats/)
+ */
+export function prometheus(): string {
+	return opened?.prometheus() ?? '';
 }

@@ -11,7 +11,7 @@ for (const way of ways) {
 	const heap = after.heapUsed / before.heapUsed;
 	const rss = after.rss / before.rss;
 	console.log(
-		`${way}: 10,000 requests, ${stats.cancelled[0]} cancelled; memory ${heap.toFixed(3)} of its level after warm-up (resident ${rss.toFixed(3)})`,
+		`${way}: 10,000 requests, ${stats.cancelled.peer} cancelled; memory ${heap.toFixed(3)} of its level after warm-up (resident ${rss.toFixed(3)})`,
 	);
 	assert.ok(heap < 1.1, 'memory is back');
 	const peer = await Peer.open(way);

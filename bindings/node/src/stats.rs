@@ -2,6 +2,8 @@
 
 use napi_derive::napi;
 
+use crate::signals::CauseCounts;
+
 /// Counters and table sizes of one connection.
 #[napi(object)]
 pub struct Stats {
@@ -17,12 +19,16 @@ pub struct Stats {
     pub watches: f64,
     /// Cancels held for a request that has not come yet.
     pub held: f64,
+    /// Threads and processes that run for requests.
+    pub works: f64,
     /// Requests taken into the table so far.
     pub requests: f64,
     /// Requests answered so far.
     pub answered: f64,
-    /// Requests cancelled so far, by cause: `peer`, `timeout`, `disconnect`, `shutdown`, `local`.
-    pub cancelled: Vec<f64>,
+    /// Requests cancelled so far, by cause.
+    pub cancelled: CauseCounts,
+    /// The cancels that the peer sent, by what they hit.
+    pub cancels: CancelHits,
     /// Cancels ignored because their request was answered before.
     pub late_cancels: f64,
     /// Cancels ignored because their id never was.
@@ -55,6 +61,33 @@ pub struct Stats {
     pub cancel_latency_max_ms: f64,
 }
 
+/// Cancels that the peer sent.
+#[napi(object)]
+pub struct CancelHits {
+    /// Their request was live.
+    pub live: f64,
+    /// Their request had been answered.
+    pub late: f64,
+    /// Their id never was.
+    pub unknown: f64,
+    /// They had no usable `requestId`.
+    pub malformed: f64,
+    /// Their request was cancelled already.
+    pub repeated: f64,
+    /// They meant `initialize`.
+    pub initialize: f64,
+    /// They had overtaken their request.
+    pub early: f64,
+}
+
+impl CancelHits {
+    fn of(stats: &countermand_core::Stats) -> Self {
+        let [live, late, unknown, malformed, repeated, initialize, early] =
+            stats.cancels_by_hit().map(|(_, count)| number(count));
+        Self { live, late, unknown, malformed, repeated, initialize, early }
+    }
+}
+
 /// Exact up to 2^53, which no counter reaches.
 #[allow(clippy::cast_precision_loss)]
 pub(crate) const fn number(value: u64) -> f64 {
@@ -71,9 +104,11 @@ impl From<countermand_core::Stats> for Stats {
             tokens: size(stats.tokens),
             watches: size(stats.watches),
             held: size(stats.held),
+            works: size(stats.works),
             requests: number(stats.requests),
             answered: number(stats.answered),
-            cancelled: stats.cancelled.into_iter().map(number).collect(),
+            cancelled: stats.cancelled.into(),
+            cancels: CancelHits::of(&stats),
             late_cancels: number(stats.late_cancels),
             unknown_cancels: number(stats.unknown_cancels),
             malformed_cancels: number(stats.malformed_cancels),

@@ -149,6 +149,7 @@ pub fn discard(handle: u32, request: f64) -> Result<()> {
 #[napi(catch_unwind)]
 pub fn abandon(handle: u32, request: f64) -> Result<()> {
     let wire = &entry(handle)?.wire;
+    wire.connection().finish(generation(request), wire.now());
     if let Some(id) = wire.connection().inner_id(generation(request)) {
         let answer = format!(
             r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":-32603,"message":"Request cancelled"}}}}"#,

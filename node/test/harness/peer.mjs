@@ -77,13 +77,13 @@ export class Peer {
 	stderr = '';
 	#counts;
 
-	constructor(way, { stock = false, node = [], options = {} } = {}) {
-		const args = [...node, `${FOLDER}test/harness/server.mjs`, way];
+	constructor(way, { stock = false, node = [], options = {}, script = 'server.mjs', env = {} } = {}) {
+		const args = [...node, `${FOLDER}test/harness/${script}`, way];
 		if (stock) args.push('stock');
 		else if (way === 'fm') args.unshift('--import', 'countermand/register');
 		this.process = spawn(process.execPath, args, {
 			cwd: FOLDER,
-			env: { ...process.env, COUNTERMAND_OPTIONS: JSON.stringify(options) },
+			env: { ...process.env, COUNTERMAND_OPTIONS: JSON.stringify(options), ...env },
 			stdio: ['pipe', 'pipe', 'pipe', 'pipe'],
 		});
 		this.exited = once(this.process, 'exit').then(([code, signal]) => ({ code, signal }));
