@@ -27,6 +27,8 @@ TESTS = [
     "--test",
     "races",
     "--test",
+    "signals",
+    "--test",
     "model",
     "--test",
     "parser",

@@ -199,3 +199,44 @@ fn k24_names_that_are_no_text_share_a_row() {
     assert_eq!(row(&snapshot, "a").requests, 3);
     assert_eq!(snapshot.tools.len(), 2);
 }
+
+#[test]
+fn k25_a_page_for_prometheus_says_the_same() {
+    let connection = Connection::new(Config::default());
+    let request = call(&connection, 1, r#"a\"b\\c\nd"#, at(0));
+    assert!(connection.start(request, at(0)));
+    assert!(connection.commit(request));
+    cancel(&connection, 1, at(0));
+    connection.finish(request, at(2_500));
+    connection.send(br#"{"jsonrpc":"2.0","id":1,"result":{}}"#, at(2_500));
+    let stuck = call(&connection, 2, "stuck", at(0));
+    assert!(connection.start(stuck, at(0)));
+    cancel(&connection, 2, at(0));
+    connection.receive(br#"{"method":"notifications/cancelled"}"#, at(0));
+    let page = connection.prometheus(at(3_000));
+    let odd = r#"method="tools/call",tool="a\"b\\c\nd""#;
+    let stuck = r#"method="tools/call",tool="stuck""#;
+    for line in [
+        format!("countermand_requests_total{{{odd}}} 1"),
+        format!("countermand_in_flight{{{stuck}}} 1"),
+        format!("countermand_in_flight{{{odd}}} 0"),
+        format!(r#"countermand_cancelled_total{{{odd},cause="peer"}} 1"#),
+        format!(r#"countermand_cancelled_total{{{odd},cause="timeout"}} 0"#),
+        r#"countermand_cancels_total{hit="live"} 2"#.to_owned(),
+        r#"countermand_cancels_total{hit="malformed"} 1"#.to_owned(),
+        r#"countermand_cancels_total{hit="late"} 0"#.to_owned(),
+        format!(r#"countermand_cancel_latency_seconds_bucket{{{odd},le="1"}} 0"#),
+        format!(r#"countermand_cancel_latency_seconds_bucket{{{odd},le="2.5"}} 1"#),
+        format!(r#"countermand_cancel_latency_seconds_bucket{{{odd},le="+Inf"}} 1"#),
+        format!("countermand_cancel_latency_seconds_sum{{{odd}}} 2.5"),
+        format!("countermand_cancel_latency_seconds_count{{{odd}}} 1"),
+        format!("countermand_orphans{{{stuck}}} 1"),
+        format!("countermand_orphaned_total{{{odd}}} 1"),
+        format!("countermand_dropped_answers_total{{{odd}}} 1"),
+        format!("countermand_abandoned_with_effects_total{{{odd}}} 1"),
+        "# TYPE countermand_cancel_latency_seconds histogram".to_owned(),
+    ] {
+        assert!(page.lines().any(|found| found == line), "{line}\nin\n{page}");
+    }
+    assert!(!page.contains(&format!("latency_seconds_count{{{stuck}}}")), "nothing was measured");
+}
