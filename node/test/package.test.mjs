@@ -98,6 +98,7 @@ for (const [file, option] of runs) {
 		const register = option === undefined ? [] : [option, 'countermand/register'];
 		const server = spawn('node', [...register, `examples/${file}`], {
 			cwd: folder,
+			env: { ...process.env, METRICS_PORT: '0' },
 			stdio: ['pipe', 'pipe', 'inherit'],
 		});
 		const exit = new Promise((resolve) => server.on('exit', resolve));
