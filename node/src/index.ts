@@ -13,6 +13,7 @@ export { guard } from './guard.js';
 export type { Token } from './token.js';
 export { StdioServerTransport } from './transport.js';
 export { type Stats, stats, type WireOptions } from './wire.js';
+export { type RunInWorkerOptions, runInWorker } from './workers.js';
 export import Connection = native.Connection;
 export import ConnectionToken = native.ConnectionToken;
 export type ConnectionOptions = native.ConnectionOptions;
