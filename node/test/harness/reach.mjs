@@ -68,8 +68,7 @@ async function through(tag, source) {
 /** Loops that end only because they are guarded. */
 const loops = {
 	iterable: (token, { tag }) => {
-		tell('looping', tag);
-		for (const _ of token.guard(quickly(tag)));
+		for (const i of token.guard(quickly(tag))) if (i === 0) tell('looping', tag);
 	},
 	generator: (token, { tag }) => through(tag, token.guard(slowly(tag))),
 	events: (token, { tag }) => {
@@ -81,9 +80,9 @@ const loops = {
 		});
 	},
 	async socket(token, { tag, text }) {
-		const { hostname, port } = new URL(text);
+		const { hostname, port, pathname, search } = new URL(text);
 		const socket = connect(Number(port), hostname);
-		socket.write('GET /drip HTTP/1.1\r\nHost: x\r\n\r\n');
+		socket.write(`GET ${pathname}${search} HTTP/1.1\r\nHost: x\r\n\r\n`);
 		await through(tag, token.guard(socket));
 	},
 	async body(token, { tag, text }) {
@@ -101,9 +100,13 @@ const libraries = {
 		await through(tag, response.body);
 	},
 	async pipeline(signal, { tag, text }) {
-		const response = await fetch(text);
+		// A pipeline alone does not interrupt a web stream that it waits for (Node 20).
+		const response = await fetch(text, { signal });
 		const sink = new Writable({
-			write: (_chunk, _encoding, written) => written(),
+			write(_chunk, _encoding, written) {
+				tell('looping', tag);
+				written();
+			},
 			destroy: (error, done) => {
 				tell('closed', tag);
 				done(error);
