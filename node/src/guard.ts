@@ -130,9 +130,10 @@ function run(
 	request: unknown,
 	context: HandlerContext,
 ): unknown {
-	const found = holder();
+	const node = holder();
+	const found = node instanceof RequestToken ? node : node?.root;
 	// Nothing that came over the wire: another transport's.
-	if (!(found instanceof RequestToken)) return handler(request, context);
+	if (found === undefined) return handler(request, context);
 	const id = context.mcpReq?.id ?? context.requestId;
 	if (id === undefined) return handler(request, context);
 	// An SDK that queues messages may run one in the context of another.

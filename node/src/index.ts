@@ -15,6 +15,7 @@ export { instrument } from './telemetry.js';
 export type { Token } from './token.js';
 export { StdioServerTransport } from './transport.js';
 export { prometheus, type Stats, stats, type WireOptions } from './wire.js';
+export { type RunInWorkerOptions, runInWorker } from './workers.js';
 export import Connection = native.Connection;
 export import ConnectionToken = native.ConnectionToken;
 export type ConnectionOptions = native.ConnectionOptions;

@@ -10,7 +10,10 @@ import { within } from './context.js';
 import { CancelledError, type Cause, causeOf } from './errors.js';
 import { freshen } from './fresh-signal.js';
 import type { Kind } from './kinds.js';
+import { guarded, type Loopable, type WebStream } from './loops.js';
 import native from './native.js';
+import { shielded } from './shield.js';
+import { type Address, codeOf, liveWord, Words } from './words.js';
 
 /** A request's cancellation, as its handler sees it. */
 export interface Token {
@@ -38,6 +41,19 @@ export interface Token {
 	 */
 	commit(): boolean;
 	/**
+	 * Lets cleanup await although this token has tripped, for `ms` and not longer. In `cleanup`, `current()` is a
+	 * token of its own, which trips with cause `timeout` when the time is over; the promise then rejects at once
+	 * with its `CancelledError`, whatever `cleanup` does.
+	 */
+	shield<R>(ms: number, cleanup: (token: Token) => R | PromiseLike<R>): Promise<R>;
+	/**
+	 * What `source` yields, up to the trip: then the loop over it ends with a `CancelledError`, also while it waits
+	 * for the next item, and the source is closed (`return()` of an iterator, `destroy()` of a stream, `cancel()`
+	 * of a web stream).
+	 */
+	guard<T>(source: AsyncIterable<T> | WebStream<T>): AsyncGenerator<T, void, undefined>;
+	guard<T>(source: Iterable<T>): Generator<T, void, undefined>;
+	/**
 	 * Cancels this token and its children from our side, with cause `local`; false if it had tripped before.
 	 * The peer, which has not cancelled its request, still gets an answer.
 	 */
@@ -47,14 +63,12 @@ export interface Token {
 /** Words for tokens whose request has ended: their state no longer changes. */
 const FINAL = new Uint32Array([0, 1, 2, 3, 4, 5]);
 
-/** A cause takes the low bits of a word, the serial of the slot the rest. */
-const CAUSE_BITS = 3;
-const CAUSE_MASK = 7;
+/** The words of tokens that no wire trips. */
+const FREE = new Words(native.FREE_TREE);
 
 /** Where requests live: the wire. */
 export interface TokenHome {
-	/** The page that has this slot's word. */
-	words(slot: number): Uint32Array;
+	readonly words: Words;
 	/** The open request that the SDK knows by this id. */
 	find(innerId: string | number): RequestToken | undefined;
 	openToken(generation: number): { handle: number } | null;
@@ -66,8 +80,8 @@ export interface TokenHome {
 }
 
 export class TokenNode implements Token {
-	#words: Uint32Array;
-	#index: number;
+	#page: Uint32Array;
+	#slot: number;
 	/** The word while the token is live. */
 	#live: number;
 	#handle = -1;
@@ -81,21 +95,29 @@ export class TokenNode implements Token {
 	#error: CancelledError | undefined;
 	#reason: string | undefined;
 
+	/** @param root the request's own token, unless this is it */
 	constructor(
-		home: TokenHome,
+		readonly words: Words,
 		slot: number,
 		serial: number,
 		readonly root: RequestToken | undefined,
 	) {
-		this.#words = home.words(slot);
-		this.#index = slot & 1023;
-		this.#live = (serial << CAUSE_BITS) >>> 0;
+		this.#page = words.page(slot);
+		this.#slot = slot;
+		this.#live = liveWord(serial);
 	}
 
-	/** The cause's code: 0 while live, and for a slot that has another owner by now. */
 	get #code(): number {
-		const code = Atomics.load(this.#words, this.#index) ^ this.#live;
-		return (code & ~CAUSE_MASK) === 0 ? code : 0;
+		return codeOf(this.#page, this.#slot, this.#live);
+	}
+
+	/**
+	 * A child for another thread, which may still look at its word when the request has ended: who asked for it
+	 * closes it. `undefined` once the request has ended.
+	 */
+	lend(): (Address & { handle: number }) | undefined {
+		const handle = this.handle();
+		return handle < 0 ? undefined : { tree: this.words.tree, ...native.tokenChild(handle) };
 	}
 
 	get cancelled(): boolean {
@@ -162,7 +184,7 @@ export class TokenNode implements Token {
 		const owner = this.owner();
 		const handle = this.handle();
 		const made = handle < 0 ? undefined : native.tokenChild(handle);
-		const child = new TokenNode(owner.home, made?.slot ?? 0, made?.serial ?? 0, owner);
+		const child = new TokenNode(this.words, made?.slot ?? 0, made?.serial ?? 0, owner);
 		if (made === undefined) {
 			// The request has ended: the child is born as its parent stayed.
 			child.#freeze(this.#code);
@@ -180,9 +202,27 @@ export class TokenNode implements Token {
 		return owner.home.commit(owner.generation);
 	}
 
+	async shield<R>(ms: number, cleanup: (token: Token) => R | PromiseLike<R>): Promise<R> {
+		const { handle, slot, serial } = native.tokenFree();
+		const token = new TokenNode(FREE, slot, serial, this.owner());
+		token.#handle = handle;
+		return shielded(token, ms, cleanup);
+	}
+
+	guard<T>(source: AsyncIterable<T> | WebStream<T>): AsyncGenerator<T, void, undefined>;
+	guard<T>(source: Iterable<T>): Generator<T, void, undefined>;
+	guard<T>(source: Loopable<T>): AsyncGenerator<T, void, undefined> | Generator<T, void, undefined> {
+		return guarded(this, source);
+	}
+
 	cancel(reason?: string): boolean {
+		return this.trip('local', reason);
+	}
+
+	/** Trips it and its children from our side; false if it had tripped before. */
+	trip(cause: Cause, reason?: string): boolean {
 		const handle = this.handle();
-		if (handle < 0 || !native.tokenTrip(handle, 'local', reason)) return false;
+		if (handle < 0 || !native.tokenTrip(handle, cause, reason)) return false;
 		this.fire();
 		return true;
 	}
@@ -239,7 +279,7 @@ export class TokenNode implements Token {
 
 	/** The native handle, made when first needed; negative once the request has ended. */
 	protected handle(): number {
-		if (this.#handle < 0 && this.#words !== FINAL) this.#handle = this.openHandle();
+		if (this.#handle < 0 && this.#page !== FINAL) this.#handle = this.openHandle();
 		return this.#handle;
 	}
 
@@ -252,8 +292,8 @@ export class TokenNode implements Token {
 	}
 
 	#freeze(code: number): void {
-		this.#words = FINAL;
-		this.#index = code;
+		this.#page = FINAL;
+		this.#slot = code;
 		this.#live = 0;
 	}
 
@@ -287,7 +327,7 @@ export class RequestToken extends TokenNode {
 		slot: number,
 		serial: number,
 	) {
-		super(home, slot, serial, undefined);
+		super(home.words, slot, serial, undefined);
 	}
 
 	/** Its handler starts, and listens to this controller, which the SDK made for it. */

@@ -18,6 +18,7 @@ import type { Message, RequestId } from './mcp.js';
 import native from './native.js';
 import { reporting, tell } from './reports.js';
 import { RequestToken, type TokenHome } from './token.js';
+import { Words } from './words.js';
 
 /** Who speaks to the SDK. */
 export interface Receiver {
@@ -62,7 +63,6 @@ const BATCH = 64;
  */
 const COLLECT = 4096;
 const CONGESTED = 1;
-const PAGE_BITS = 10;
 /** How long the last frames may take when the process exits by itself, in milliseconds. */
 const LAST_WORDS = 500;
 const MAX_UNSTARTED = 256;
@@ -72,12 +72,13 @@ const DONE = Promise.resolve();
 const SIMPLE_ID = /^(?:"([^"\\]*)"|(-?\d{1,15}))\}\n$/;
 
 let opened: Wire | undefined;
+const ends = new Set<() => void>();
 
 export class Wire implements TokenHome {
 	readonly #receiver: Receiver;
 	readonly #handle: number;
 	readonly #events: Uint32Array;
-	readonly #pages: Uint32Array[] = [];
+	readonly words: Words;
 	/** Requests that were handed on and are neither answered nor cancelled, by the id that the SDK knows. */
 	readonly #open = new Map<RequestId, RequestToken>();
 	/** Nothing else keeps a process alive that only listens for its peer. */
@@ -116,6 +117,7 @@ export class Wire implements TokenHome {
 			const { handle, events } = native.openStdio({ ...options, connection }, this.#drainLater);
 			this.#handle = handle;
 			this.#events = events;
+			this.words = new Words(handle);
 		} catch (error) {
 			clearInterval(this.#alive);
 			throw error;
@@ -146,16 +148,6 @@ export class Wire implements TokenHome {
 
 	find(id: RequestId): RequestToken | undefined {
 		return this.#open.get(id) ?? this.#unstarted.get(id);
-	}
-
-	words(slot: number): Uint32Array {
-		const number = slot >>> PAGE_BITS;
-		let page = this.#pages[number];
-		if (page === undefined) {
-			page = native.page(this.#handle, number);
-			this.#pages[number] = page;
-		}
-		return page;
 	}
 
 	openToken(generation: number): { handle: number } | null {
@@ -425,6 +417,8 @@ export class Wire implements TokenHome {
 		if (cause === 'shutdown') process.exitCode ??= native.exitCode(this.#handle) ?? undefined;
 		this.#writable();
 		within(undefined, () => this.#receiver.closed(cause));
+		for (const callback of ends) callback();
+		ends.clear();
 	}
 }
 
@@ -470,4 +464,9 @@ export function stats(): Stats | undefined {
  */
 export function prometheus(): string {
 	return opened?.prometheus() ?? '';
+}
+
+/** Calls this once, when the connection is over. */
+export function onEnd(callback: () => void): void {
+	ends.add(callback);
 }

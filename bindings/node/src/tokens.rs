@@ -2,8 +2,9 @@
 //! tripping from our side, and asking for the reason.
 
 use std::str::FromStr;
+use std::sync::{Arc, LazyLock};
 
-use countermand_core::{Cause, Token};
+use countermand_core::{Cause, Config, Connection, Page, Token};
 use napi::{Error, Result, Status};
 use napi_derive::napi;
 use parking_lot::Mutex;
@@ -12,6 +13,9 @@ use slab::Slab;
 use crate::wire::{entry, generation};
 
 static TOKENS: Mutex<Slab<Token>> = Mutex::new(Slab::new());
+
+/// The tree of tokens that belong to no wire: nothing trips them but their holders.
+static FREE: LazyLock<Connection> = LazyLock::new(|| Connection::new(Config::default()));
 
 /// A token that JavaScript holds until it calls `tokenClose`.
 #[napi(object)]
@@ -44,6 +48,16 @@ fn held(handle: u32) -> Result<Token> {
 #[napi(catch_unwind)]
 pub fn token_open(handle: u32, request: f64) -> Result<Option<HeldToken>> {
     Ok(entry(handle)?.wire.connection().token(generation(request)).map(hold))
+}
+
+/// A token that trips only when it is told to. Its words are in the pages of the handle `FREE_TREE`.
+#[napi(catch_unwind)]
+pub fn token_free() -> HeldToken {
+    hold(FREE.root().child())
+}
+
+pub(crate) fn free_page(number: usize) -> Option<Arc<Page>> {
+    FREE.state_page(number)
 }
 
 /// A child: trips with its parent, and can trip alone.

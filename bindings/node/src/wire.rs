@@ -13,6 +13,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::options::{WireOptions, milliseconds};
 use crate::shared::{EVENT_WORDS, EventBox, HEAD_WORDS, SLOTS, view};
 use crate::stats::Stats;
+use crate::tokens::free_page;
 
 /// What a wire's handle stands for. A process has one wire on its stdio, and few in its life
 /// otherwise: entries stay, so that a late call finds a closed wire and not another one.
@@ -202,10 +203,18 @@ pub fn flush(handle: u32, timeout_ms: f64) -> Result<bool> {
     Ok(entry(handle)?.wire.flush(timeout))
 }
 
-/// Page `number` of the state words, to be read with `Atomics.load`.
+/// Stands in `page` for the tree of the tokens that belong to no wire.
+#[napi]
+pub const FREE_TREE: u32 = u32::MAX;
+
+/// Page `number` of the state words, to be read with `Atomics.load`, by any thread.
 #[napi(catch_unwind)]
 pub fn page(handle: u32, number: u32) -> Result<Uint32Array> {
-    let page = entry(handle)?.wire.connection().state_page(number as usize);
+    let page = if handle == FREE_TREE {
+        free_page(number as usize)
+    } else {
+        entry(handle)?.wire.connection().state_page(number as usize)
+    };
     page.map(view)
         .ok_or_else(|| Error::new(Status::InvalidArg, format!("there is no page {number}")))
 }

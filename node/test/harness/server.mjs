@@ -1,6 +1,5 @@
 // A real server on each way in: `server.mjs v1|v2|serve|fm|drop1|drop2 [stock]`; `fm` is guarded by
-// `--import countermand/register`. What its tools do is told on fd 3, a JSON line an event, so that no test
-// has to believe the wire.
+// `--import countermand/register`. Tools for whatever a cancel must reach are in `reach.mjs`.
 
 import { execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -8,12 +7,10 @@ import { writeSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { current, StdioServerTransport as Drop, guard, stats } from 'countermand';
 import { z } from 'zod';
+import { reach } from './reach.mjs';
+import { tell } from './tell.mjs';
 
 const [way, stock] = process.argv.slice(2);
-
-function tell(event, tag, more = {}) {
-	writeSync(3, `${JSON.stringify({ event, tag, ...more })}\n`);
-}
 
 const aborted = (signal) =>
 	new Promise((resolve) => {
@@ -28,6 +25,7 @@ let gate = new Promise((resolve) => {
 
 // Each takes its arguments and { signal, progress }, and returns its text.
 const tools = {
+	...reach,
 	echo: ({ text }) => text,
 	// Tells what reached it.
 	mirror: ({ text }, { id }) => {

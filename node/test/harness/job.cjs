@@ -1,0 +1,4 @@
+// A job in CommonJS.
+
+const jobs = { echo: (data) => data };
+module.exports = jobs;
