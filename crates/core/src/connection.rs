@@ -191,11 +191,6 @@ impl Connection {
         self.shared.state.lock().era
     }
 
-    /// How many pages of state words there are; they only ever become more.
-    pub fn state_pages(&self) -> usize {
-        self.shared.state.lock().tree.page_count()
-    }
-
     /// Page `number` of the state words, if there is one.
     pub fn state_page(&self, number: usize) -> Option<Arc<Page>> {
         self.shared.state.lock().tree.page_at(number).cloned()

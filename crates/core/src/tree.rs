@@ -81,10 +81,6 @@ impl Tree {
         self.waiters.len()
     }
 
-    pub(crate) fn page_count(&self) -> usize {
-        self.pages.len()
-    }
-
     pub(crate) fn page(&self, slot: u32) -> &Arc<Page> {
         &self.pages[slot as usize / PAGE_WORDS]
     }

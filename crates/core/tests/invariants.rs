@@ -334,3 +334,28 @@ proptest! {
         prop_assert_eq!(connection.send(&result(&json!(1)), Time(3)), Sent::Write);
     }
 }
+
+#[test]
+fn i15_session_lives_a_frame_that_was_too_long_is_answered_without_an_id() {
+    let connection = Connection::new(Config::default());
+    for count in 1..=2 {
+        let reply: Value = serde_json::from_slice(&connection.too_long(10)).unwrap();
+        assert_eq!((&reply["id"], &reply["error"]["code"]), (&Value::Null, &json!(-32600)));
+        assert!(reply["error"]["message"].as_str().unwrap().contains("10 bytes (max_frame)"));
+        assert_eq!(connection.stats().rejected, count);
+    }
+    run(&connection, &json!(1));
+}
+
+#[test]
+fn i8_whole_subtree_more_tokens_than_a_page_holds() {
+    let connection = Connection::new(Config::default());
+    let request = run(&connection, &json!(1));
+    let token = connection.token(request.generation).unwrap();
+    let children: Vec<_> = (0..3_000).map(|_| token.child()).collect();
+    assert!(children.iter().all(|child| !child.cancelled()));
+    assert!(matches!(connection.receive(&cancel(&json!(1)), Time(1)), Received::Cancelled { .. }));
+    assert!(children.iter().all(|child| child.cause() == Some(Cause::Peer)));
+    drop(children);
+    assert_eq!(connection.stats().tokens, 1);
+}
