@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-ROUNDS = 3
+ROUNDS = 6
 IN_FLIGHT = 64
 SECONDS = 1.0
 
