@@ -135,11 +135,24 @@ for (const way of WAYS) {
 			);
 		});
 
+		test('k08_a_worker_that_cannot_be_ended_holds_up_nobody', async () => {
+			const { id, tag, thread } = await working('native');
+			await peer.event('asleep', tag);
+			peer.write(cancel(id));
+			assert.equal((await peer.event('caught', tag)).same, true);
+			assert.equal(await peer.text('worker', { text: 'next' }), 'next');
+			await peer.silent(id);
+			assert.ok(existsSync(`/proc/${thread}`));
+			assert.equal(peer.saw('slept', tag), false);
+		});
+
 		test('k16_eof_ends_the_process_though_workers_loop', async () => {
 			await working('loop');
-			await working('looks', { ms: 100 });
+			const { tag } = await working('native');
+			await peer.event('asleep', tag);
 			peer.process.stdin.end();
 			assert.deepEqual(await peer.exited, { code: 0, signal: null });
+			assert.equal(peer.saw('slept', tag), false, 'nobody waits for it');
 		});
 	});
 }

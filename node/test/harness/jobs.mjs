@@ -34,6 +34,16 @@ export function backtrack({ tag }) {
 	return /^(a+)+$/.test(`${'a'.repeat(60)}b`);
 }
 
+/** Is in a call of the system's that nothing can end from within, for longer than the process may live. */
+export function native({ tag }) {
+	started(tag);
+	const asleep = JSON.stringify({ event: 'asleep', tag });
+	// The child says so: by then this thread waits for it.
+	const script = `echo '${asleep}' >&3; exec sleep 10 3>&-`;
+	execFileSync('/bin/sh', ['-c', script], { stdio: ['ignore', 'ignore', 'ignore', 3] });
+	tell('slept', tag);
+}
+
 /** Looks at its token, and cleans up. */
 export function looks({ tag }) {
 	const token = current();
