@@ -98,6 +98,8 @@ for (const way of WAYS) {
 			peer.write(cancel(never.id));
 			assert.equal((await peer.event('caught', never.tag)).same, true);
 			assert.equal(peer.saw('job', waiting.tag), false);
+			// Each of the others has a token, and its worker one; so has the request that asks.
+			assert.equal((await peer.stats()).tokens, 2 * (loops.length + 1) + 1, 'nothing of it is kept');
 			peer.write(cancel(loops[0].id));
 			await peer.event('job', waiting.tag);
 			peer.write(...loops.slice(1).map(({ id }) => cancel(id)), cancel(waiting.id));
