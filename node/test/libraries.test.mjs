@@ -3,9 +3,9 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { call, cancel, Peer, WAYS } from './harness/peer.mjs';
 import { site } from './harness/site.mjs';
+import { until } from './harness/until.mjs';
 
 let web;
 before(async () => {
@@ -55,7 +55,7 @@ for (const way of WAYS) {
 			test(`k28_${how}_${path}_closes_its_socket`, async () => {
 				const used = await using('library', how, path);
 				await peer.event(path === 'silent' ? 'using' : 'looping', used.tag);
-				while (!web.asked(used.tag)) await sleep(1);
+				await web.asked(used.tag);
 				await stops(used);
 				await web.closed(used.tag);
 			});
@@ -74,7 +74,7 @@ for (const way of WAYS) {
 				const used = await using('library', how);
 				const { pid } = await peer.event('child', used.tag);
 				await stops(used);
-				while (existsSync(`/proc/${pid}`)) await sleep(1);
+				await until(() => !existsSync(`/proc/${pid}`), `the end of process ${pid}`);
 			});
 		}
 

@@ -6,9 +6,9 @@ import { getEventListeners } from 'node:events';
 import { existsSync, readdirSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { after, before, describe, test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { runInWorker } from 'countermand';
 import { call, cancel, Peer, WAYS } from './harness/peer.mjs';
+import { until } from './harness/until.mjs';
 
 const THREADS = Math.max(2, availableParallelism());
 const JOBS = new URL('./harness/jobs.mjs', import.meta.url);
@@ -17,7 +17,7 @@ after(() => Peer.end());
 
 /** Waits until the system has no such thread any more. */
 async function gone(thread) {
-	while (existsSync(`/proc/${thread}`)) await sleep(1);
+	await until(() => !existsSync(`/proc/${thread}`), `the end of thread ${thread}`);
 }
 
 for (const way of WAYS) {
@@ -98,6 +98,8 @@ for (const way of WAYS) {
 			peer.write(cancel(never.id));
 			assert.equal((await peer.event('caught', never.tag)).same, true);
 			assert.equal(peer.saw('job', waiting.tag), false);
+			// Each of the others has a token, and its worker one; so has the request that asks.
+			assert.equal((await peer.stats()).tokens, 2 * (loops.length + 1) + 1, 'nothing of it is kept');
 			peer.write(cancel(loops[0].id));
 			await peer.event('job', waiting.tag);
 			peer.write(...loops.slice(1).map(({ id }) => cancel(id)), cancel(waiting.id));

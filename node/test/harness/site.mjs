@@ -2,6 +2,7 @@
 
 import { once } from 'node:events';
 import http from 'node:http';
+import { until } from './until.mjs';
 
 /** `/silent` is never answered, `/stall` not to its end, and `/drip` has none. */
 export async function site() {
@@ -9,7 +10,8 @@ export async function site() {
 	const server = http.createServer((request, response) => {
 		const { pathname, searchParams } = new URL(request.url, 'http://x');
 		const tag = searchParams.get('tag');
-		closed.set(tag, new Promise((resolve) => request.socket.on('close', resolve)));
+		closed.set(tag, false);
+		request.socket.on('close', () => closed.set(tag, true));
 		if (pathname === '/silent') return;
 		response.write('drop');
 		if (pathname === '/stall') return;
@@ -20,10 +22,10 @@ export async function site() {
 	await once(server, 'listening');
 	return {
 		url: (path, tag) => `http://127.0.0.1:${server.address().port}/${path}?tag=${encodeURIComponent(tag)}`,
-		/** Whether the request with this tag has come. */
-		asked: (tag) => closed.has(tag),
+		/** The request with this tag has come. */
+		asked: (tag) => until(() => closed.has(tag), `the request ${tag}`),
 		/** Its connection is closed. */
-		closed: (tag) => closed.get(tag),
+		closed: (tag) => until(() => closed.get(tag), `the end of the connection ${tag}`),
 		end() {
 			server.closeAllConnections();
 			server.close();
