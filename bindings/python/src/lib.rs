@@ -9,6 +9,7 @@
 mod callbacks;
 mod connection;
 mod convert;
+mod process;
 mod token;
 mod wire;
 
@@ -21,6 +22,8 @@ mod _native {
     use crate::callbacks::{Callbacks, Watch};
     #[pymodule_export]
     use crate::connection::Connection;
+    #[pymodule_export]
+    use crate::process::Tree;
     #[pymodule_export]
     use crate::token::Token;
     #[pymodule_export]

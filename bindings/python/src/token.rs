@@ -58,7 +58,7 @@ impl Token {
         self.id.as_ref().map(|id| convert::id(py, id)).transpose()
     }
 
-    fn checkpoint(&self, py: Python<'_>) -> PyResult<()> {
+    pub(crate) fn checkpoint(&self, py: Python<'_>) -> PyResult<()> {
         match self.token.cause() {
             None => Ok(()),
             Some(cause) => {

@@ -156,8 +156,7 @@ impl Drop for Tree {
 impl State {
     fn reached(&self, stage: Stage) -> bool {
         match stage {
-            // A keeper that was killed tells no exit.
-            Stage::Exited => self.exit.is_some() || self.ended,
+            Stage::Exited => self.exit.is_some(),
             Stage::Ended => self.ended,
         }
     }
@@ -179,7 +178,10 @@ impl Inner {
     pub(super) fn ended(&self, left: u32, output: Option<Output>) {
         self.change(|state| {
             if !state.ended {
-                *state = State { ended: true, left, output, ..std::mem::take(state) };
+                // Told by a keeper that lived; one that was killed has killed the command.
+                let exit = state.exit.unwrap_or_else(|| ExitStatus::from_raw(libc::SIGKILL));
+                let wakers = std::mem::take(&mut state.wakers);
+                *state = State { exit: Some(exit), ended: true, left, wakers, output };
             }
         });
     }
