@@ -8,7 +8,7 @@ import { existsSync, writeSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { current, StdioServerTransport as Drop, guard, stats } from 'countermand';
 import { z } from 'zod';
-import { processes, spawns, TREE } from './processes.mjs';
+import { alive, processes, spawns, TREE } from './processes.mjs';
 
 const [way, stock] = process.argv.slice(2);
 
@@ -170,11 +170,10 @@ const tools = {
 		while (!existsSync(`${folder}/ready`)) await sleep(2);
 		return 'returned';
 	},
-	// ... that blocks the loop for longer than anybody waits.
+	// ... that blocks the loop, deaf to its token, until the tree is gone.
 	blockedTree: ({ folder }) => {
-		current().spawn('sh', [TREE, folder], { graceMs: 200 });
-		const end = performance.now() + 3000;
-		while (performance.now() < end);
+		const { pid } = current().spawn('sh', [TREE, folder], { graceMs: 200 });
+		while (alive([pid]).length > 0);
 		return 'blocked';
 	},
 	// All that `run` and `spawn` say.
