@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -153,6 +154,10 @@ class Session:
         self.write({"jsonrpc": "2.0", "method": "notifications/initialized"})
         self.answers()  # The first call of a process is slow in every language.
 
+    def signal(self, number: signal.Signals) -> int:
+        self._process.send_signal(number)
+        return time.monotonic_ns()
+
     def close_stdin(self) -> int:
         assert self._process.stdin
         self._process.stdin.close()
@@ -182,6 +187,12 @@ class Session:
 
     def exited(self, call: Call) -> int | None:
         return self._events.get(("exit", call.tag))
+
+    def tree(self, call: Call) -> str | None:
+        """The folder of the process tree that a call has started."""
+        start = f"{call.tag}:"
+        folders = (what for event, what in self._events if event == "tree" and what.startswith(start))
+        return next((what.removeprefix(start) for what in folders), None)
 
     def sdk(self) -> str:
         """The version of its SDK; empty before it is up."""

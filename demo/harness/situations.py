@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from .seen import PROMPT, PROMPT_END, Seen, after_cancel, broken, duration, listen
 from .session import Call, Session, cancelled
+from .tree import tree
 
 # How long a loop or a blocked thread goes on where nobody stops it.
 LONG = 1.2
@@ -238,4 +240,8 @@ SITUATIONS = (
     Situation("id again, old runs on", id_again_while_the_old_runs),
     Situation("45 threads busy", busy_threads, threads=True),
     Situation("stdin closed, 3 busy", stdin_closed),
+    Situation("process tree, cancel", partial(tree, lambda session, call: session.cancel(call.id))),
+    Situation("... stdin closed", partial(tree, lambda session, _: session.close_stdin())),
+    Situation("... SIGTERM", partial(tree, lambda session, _: session.signal(signal.SIGTERM))),
+    Situation("... SIGKILL", partial(tree, lambda session, _: session.signal(signal.SIGKILL))),
 )

@@ -13,7 +13,8 @@ _CELL = 13
 LEGEND = """\
 The time is from the cancel's last byte to the end of the handler (stdin closed: of the process).
 quiet: nothing was sent for the cancelled request        reply, error: it was answered all the same
-!: not what should happen                                -: this SDK runs no tool in a thread"""
+left: how many of a tree's five processes run on         -: this SDK runs no tool in a thread
+!: not what should happen"""
 
 
 class Table:

@@ -1,19 +1,22 @@
-// The demo's server on the TypeScript SDK 2.x. `guarded` on the command line changes one line: the last.
+// The demo's server on the TypeScript SDK 2.x. `guarded` on the command line changes one line, the last, and
+// who runs the tree of processes.
 
+import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import { McpServer } from '@modelcontextprotocol/server';
 import { StdioServerTransport } from '@modelcontextprotocol/server/stdio';
 import { current, guard } from 'countermand';
 import { z } from 'zod';
-import { report, reported } from './report.mjs';
+import { freshTree, report, reported } from './report.mjs';
 
 const server = new McpServer({ name: 'demo', version: '1.0.0' });
 
 function tool(name, body) {
 	const inputSchema = z.object({ tag: z.string(), seconds: z.number().default(0) });
 	server.registerTool(name, { inputSchema }, async ({ tag, seconds }, ctx) => {
-		await reported(tag, () => body(seconds, ctx.mcpReq.signal));
+		await reported(tag, () => body(seconds, ctx.mcpReq.signal, tag));
 		return { content: [{ type: 'text', text: tag }] };
 	});
 }
@@ -34,6 +37,13 @@ tool('spin', (seconds, signal) => {
 	const stopAsked = () => current()?.cancelled ?? signal.aborted;
 	const end = performance.now() + seconds * 1000;
 	while (performance.now() < end && !stopAsked());
+});
+
+// Runs a command that leaves much behind.
+tool('tree', (_seconds, signal, tag) => {
+	const [command, args] = freshTree(tag);
+	if (process.argv[2] === 'guarded') return current().run(command, args, { graceMs: 300 });
+	return promisify(execFile)(command, args, { signal });
 });
 
 const manifest = new URL('../node_modules/@modelcontextprotocol/server/package.json', import.meta.url);

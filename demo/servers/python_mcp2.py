@@ -1,4 +1,7 @@
-"""The demo's server on the Python SDK 2.x. `guarded` on the command line changes one line: the last."""
+"""The demo's server on the Python SDK 2.x.
+
+`guarded` on the command line changes one line, the last, and who runs the tree of processes.
+"""
 
 import asyncio
 import importlib.metadata
@@ -8,7 +11,7 @@ import time
 import anyio
 import countermand
 from mcp.server import MCPServer
-from report import report, reported
+from report import fresh_tree, report, reported
 
 
 def stop_asked() -> bool:
@@ -66,6 +69,18 @@ def block(tag: str, seconds: float) -> str:
     with reported(tag):
         while time.monotonic() < end and not stop_asked():
             time.sleep(0.005)
+    return tag
+
+
+@server.tool()
+async def tree(tag: str) -> str:
+    """Runs a command that leaves much behind."""
+    command = fresh_tree(tag)
+    with reported(tag):
+        if "guarded" in sys.argv:
+            await countermand.current().run(command, grace=0.3)
+        else:
+            await anyio.run_process(command)
     return tag
 
 

@@ -2,9 +2,13 @@
 // a pipe beside the wire, so that nothing on the wire has to be believed: a line an event, with the
 // system's monotonic clock, which the harness reads too.
 
-import { writeSync } from 'node:fs';
+import { mkdtempSync, writeSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
 
 const fd = Number(process.env.DEMO_REPORT_FD);
+const tree = fileURLToPath(new URL('../../tests/tree/tree.sh', import.meta.url));
 
 export function report(event, what) {
 	writeSync(fd, `${event} ${what} ${process.hrtime.bigint()}\n`);
@@ -17,4 +21,11 @@ export async function reported(tag, body) {
 	} finally {
 		report('exit', tag);
 	}
+}
+
+/** The command of a process tree; its processes write their numbers to a folder that is reported. */
+export function freshTree(tag) {
+	const folder = mkdtempSync(path.join(tmpdir(), 'countermand-demo-'));
+	report('tree', `${tag}:${folder}`);
+	return ['sh', [tree, folder]];
 }

@@ -6,10 +6,13 @@ system's monotonic clock, which the harness reads too.
 
 import contextlib
 import os
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 _FD = int(os.environ["DEMO_REPORT_FD"])
+_TREE = Path(__file__).resolve().parents[2] / "tests" / "tree" / "tree.sh"
 
 
 def report(event: str, what: str) -> None:
@@ -24,3 +27,10 @@ def reported(tag: str) -> Iterator[None]:
         yield
     finally:
         report("exit", tag)
+
+
+def fresh_tree(tag: str) -> list[str]:
+    """The command of a process tree; its processes write their numbers to a folder that is reported."""
+    folder = tempfile.mkdtemp(prefix="countermand-demo-")
+    report("tree", f"{tag}:{folder}")
+    return ["sh", str(_TREE), folder]

@@ -10,6 +10,15 @@ import native = require('./native.js');
 export { current } from './context.js';
 export { CancelledError, type Cause } from './errors.js';
 export { guard } from './guard.js';
+export type {
+	ChildTree,
+	Exit,
+	Redirect,
+	RunOptions,
+	RunResult,
+	SpawnOptions,
+	TreeOptions,
+} from './process.js';
 export { type CancelReport, onCancelled } from './reports.js';
 export { instrument } from './telemetry.js';
 export type { Token } from './token.js';

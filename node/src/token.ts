@@ -12,6 +12,15 @@ import { freshen } from './fresh-signal.js';
 import type { Kind } from './kinds.js';
 import { guarded, type Loopable, type WebStream } from './loops.js';
 import native from './native.js';
+import {
+	type ChildTree,
+	type Order,
+	Refused,
+	type RunOptions,
+	type RunResult,
+	type SpawnOptions,
+	Tree,
+} from './process.js';
 import { shielded } from './shield.js';
 import { type Address, codeOf, liveWord, Words } from './words.js';
 
@@ -58,6 +67,22 @@ export interface Token {
 	 * The peer, which has not cancelled its request, still gets an answer.
 	 */
 	cancel(reason?: string): boolean;
+	/**
+	 * Runs a command that dies with this token, and everything that it starts with it. Resolves with what it wrote
+	 * when nothing of it is left. What it leaves behind when it exits has the grace period to end too; what has
+	 * to be ended gets SIGTERM, the grace period and SIGKILL. Dies within two seconds if this process does.
+	 *
+	 * Rejects with the token's `CancelledError` when the token trips, or has (then nothing is started), and with the
+	 * system's error where it cannot be started. An exit code is no error.
+	 */
+	run(command: string, args?: readonly string[], options?: RunOptions): Promise<RunResult>;
+	/**
+	 * As `run`, with a handle in place of the wait. The tree also ends when the request is answered, and with
+	 * `await using`.
+	 *
+	 * @throws the token's `CancelledError` if it has tripped; the system's error where it cannot be started
+	 */
+	spawn(command: string, args?: readonly string[], options?: SpawnOptions): ChildTree;
 }
 
 /** Words for tokens whose request has ended: their state no longer changes. */
@@ -227,6 +252,30 @@ export class TokenNode implements Token {
 		return true;
 	}
 
+	async run(program: string, args: readonly string[] = [], options: RunOptions = {}): Promise<RunResult> {
+		const tree = this.#start({ program, args, options, capture: true });
+		const { code, signal } = await tree.ended;
+		this.checkpoint();
+		return { code, signal, ...(tree.output ?? { stdout: Buffer.alloc(0), stderr: Buffer.alloc(0) }) };
+	}
+
+	spawn(program: string, args: readonly string[] = [], options: SpawnOptions = {}): ChildTree {
+		return this.#start({ program, args, options, capture: false });
+	}
+
+	#start(order: Order): Tree {
+		this.checkpoint();
+		const handle = this.handle();
+		if (handle < 0) throw new Refused('ended', 'nothing is started for a request that was answered');
+		try {
+			const tree = new Tree(handle, order);
+			this.owner().keep(tree);
+			return tree;
+		} catch (error) {
+			throw error instanceof Refused && error.why === 'tripped' ? this.error() : error;
+		}
+	}
+
 	/** Somebody asked for it. */
 	wanted(): void {
 		this.owner().kind?.isNotBrief();
@@ -320,6 +369,7 @@ export class RequestToken extends TokenNode {
 	/** Whether it counts among those for which the context must be carried on. */
 	tracked = false;
 	#id: string | number | bigint | undefined;
+	#trees: Set<Tree> | undefined;
 
 	constructor(
 		readonly home: TokenHome,
@@ -344,6 +394,18 @@ export class RequestToken extends TokenNode {
 			const json = this.home.wireId(this.generation);
 			if (json !== undefined) this.#id = parseId(json);
 		}
+	}
+
+	/** A tree that ends with this request. */
+	keep(tree: Tree): void {
+		this.#trees ??= new Set();
+		const trees = this.#trees.add(tree);
+		void tree.ended.then(() => trees.delete(tree));
+	}
+
+	override settle(): void {
+		super.settle();
+		if (this.#trees !== undefined) for (const tree of this.#trees) tree.end();
 	}
 
 	override cancel(reason?: string): boolean {

@@ -1,9 +1,11 @@
 // The long runs: 10,000 requests with half of them cancelled at random moments, and 2,000 cancels around
-// completion, under each way in. Prints a line each; `node test/long.mjs [way …]`.
+// completion, under each way in; then 10,000 spawns and trips, and 200 trees for each way to end them.
+// Prints a line each; `node test/long.mjs [way …]`.
 
 import assert from 'node:assert/strict';
 import { leavesNothing, race } from './harness/load.mjs';
 import { Peer, WAYS } from './harness/peer.mjs';
+import { ENDS, leavesNothingOfSpawns, rounds } from './harness/trees.mjs';
 
 const ways = process.argv.length > 2 ? process.argv.slice(2) : WAYS;
 for (const way of ways) {
@@ -19,5 +21,13 @@ for (const way of ways) {
 	console.log(`${way}: 2,000 cancels around completion, ${answered} requests were answered first`);
 	peer.process.stdin.end();
 	assert.deepEqual(await peer.exited, { code: 0, signal: null });
+}
+// The processes are the engine's: one way in stands for all, at length.
+const way = ways.includes('v2') ? 'v2' : ways[0];
+await leavesNothingOfSpawns(way, 10_000);
+console.log(`${way}: 10,000 spawns and trips leave no process, descriptor or thread`);
+for (const how of ENDS) {
+	await rounds(way, how, 200);
+	console.log(`${way}: 200 trees, ${how}: nothing left of any`);
 }
 Peer.end();

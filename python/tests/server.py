@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import anyio
 
@@ -26,6 +26,7 @@ import countermand
 from countermand import Cancelled, current
 from report import report
 from sdk import Context, FastMCP
+from trees import Tree
 
 server = FastMCP("tests")
 
@@ -312,6 +313,57 @@ def sync_subprocess_run(tag: str) -> str:
     report(f"start {tag}")
     subprocess.run(["sleep", "3600"], check=False)
     return tag
+
+
+# Process trees: `tests/tree/tree.sh`, which does what it can to stay.
+
+
+@server.tool()
+async def tree(tag: str, folder: str) -> str:
+    with reported(tag):
+        await current().run(Tree(folder).command, grace=0.2)
+    return tag
+
+
+@server.tool()
+async def deaf_tree(tag: str, folder: str) -> str:
+    """Swallows its cancel, and works on."""
+    process = current().spawn(Tree(folder).command, grace=0.2)
+    with suppress(asyncio.CancelledError), reported(tag):
+        await process.wait()
+        await forever()
+    with anyio.CancelScope(shield=True):
+        await process.stop()
+    return "swallowed"
+
+
+@server.tool()
+async def forgotten_tree(tag: str, folder: str) -> str:
+    """Awaits something else."""
+    process = current().spawn(Tree(folder).command, grace=0.2)
+    with reported(tag):
+        await forever()
+    return str(process.pid)
+
+
+@server.tool()
+async def blocked_tree(tag: str, folder: str) -> str:
+    """Blocks the event loop until the tree is gone."""
+    process = current().spawn(Tree(folder).command, grace=0.2)
+    with reported(tag):
+        while process.returncode is None:
+            time.sleep(0.001)
+    return tag
+
+
+@server.tool()
+async def returns_from_tree(folder: str) -> str:
+    """Returns without a look back once the tree is up."""
+    stubborn = Tree(folder)
+    process = current().spawn(stubborn.command, grace=0.2)
+    while not stubborn.up():
+        await anyio.sleep(0.001)
+    return str(process.pid)
 
 
 # The wire.

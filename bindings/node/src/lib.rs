@@ -7,6 +7,7 @@
 //! - [`wire`]: the stdio wire: opening, draining events, handing back what the SDK answers
 //! - [`tokens`]: child tokens, local trips and reasons
 //! - [`signals`]: what was counted per tool, for logs and exporters
+//! - [`process`]: process trees: starting, stopping and hearing of them
 //! - [`connection`]: the sans-I/O connection as a class, for transports of one's own
 //!
 //! Panics are caught at the border and become JavaScript errors.
@@ -19,6 +20,7 @@
 
 mod connection;
 mod options;
+mod process;
 mod shared;
 mod signals;
 mod stats;

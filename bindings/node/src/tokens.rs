@@ -38,7 +38,7 @@ fn hold(token: Token) -> HeldToken {
     HeldToken { handle, slot, serial }
 }
 
-fn held(handle: u32) -> Result<Token> {
+pub(crate) fn held(handle: u32) -> Result<Token> {
     let tokens = TOKENS.lock();
     let token = tokens.get(handle as usize).cloned();
     token.ok_or_else(|| Error::new(Status::InvalidArg, format!("no token has the handle {handle}")))

@@ -28,6 +28,13 @@ impl Wake for Key {
     }
 }
 
+impl Callbacks {
+    /// A waker that has `key` arrive.
+    pub(crate) fn waker(&self, key: u64) -> Waker {
+        Waker::from(Arc::new(Key { key, sender: self.sender.clone() }))
+    }
+}
+
 #[pymethods]
 impl Callbacks {
     #[new]
@@ -43,9 +50,8 @@ impl Callbacks {
 
     /// Has `key` arrive when the token trips, at once if it has.
     fn watch(&self, token: &Bound<'_, Token>, key: u64) -> Watch {
-        let waker = Waker::from(Arc::new(Key { key, sender: self.sender.clone() }));
         let token = token.get().inner.clone();
-        Watch { watch: Mutex::new(Some(token.watch(&waker))), token }
+        Watch { watch: Mutex::new(Some(token.watch(&self.waker(key)))), token }
     }
 }
 

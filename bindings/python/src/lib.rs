@@ -9,6 +9,7 @@
 mod callbacks;
 mod connection;
 mod convert;
+mod process;
 mod reader;
 mod signals;
 mod token;
@@ -23,6 +24,8 @@ mod _native {
     use crate::callbacks::{Callbacks, Watch};
     #[pymodule_export]
     use crate::connection::Connection;
+    #[pymodule_export]
+    use crate::process::Tree;
     #[pymodule_export]
     use crate::signals::Working;
     #[pymodule_export]

@@ -74,7 +74,7 @@ impl Token {
         self.id.as_ref().map(|id| convert::id(py, id)).transpose()
     }
 
-    fn checkpoint(&self, py: Python<'_>) -> PyResult<()> {
+    pub(crate) fn checkpoint(&self, py: Python<'_>) -> PyResult<()> {
         let cause = self.inner.cause();
         self.reader.read(cause.is_some());
         match cause {

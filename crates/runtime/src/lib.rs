@@ -16,6 +16,7 @@ mod exit;
 mod framer;
 mod inbox;
 mod outbox;
+pub mod process;
 mod reader;
 mod signals;
 mod stdio;

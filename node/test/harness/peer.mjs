@@ -38,13 +38,13 @@ class Feed {
 	}
 
 	/** The first that is `wanted`, which may have come before. */
-	async find(wanted, what) {
+	async find(wanted, what, limit = LIMIT) {
 		const there = this.all.find(wanted);
-		return there ?? this.next(wanted, what);
+		return there ?? this.next(wanted, what, limit);
 	}
 
 	/** The next that is `wanted`. */
-	async next(wanted, what) {
+	async next(wanted, what, limit = LIMIT) {
 		let waiter;
 		let timer;
 		const found = new Promise((resolve, reject) => {
@@ -52,7 +52,7 @@ class Feed {
 				if (item !== undefined && wanted(item)) resolve(item);
 				else if (this.#ended) reject(new Error(`the server ended before ${what}`));
 			};
-			timer = setTimeout(() => reject(new Error(`${what} never came`)), LIMIT);
+			timer = setTimeout(() => reject(new Error(`${what} never came`)), limit);
 			this.#waiters.add(waiter);
 			waiter(undefined);
 		});

@@ -3,10 +3,11 @@
 
 import { execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { writeSync } from 'node:fs';
+import { existsSync, writeSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { current, StdioServerTransport as Drop, guard, stats } from 'countermand';
 import { z } from 'zod';
+import { alive, processes, spawns, TREE } from './processes.mjs';
 import { reach } from './reach.mjs';
 import { tell } from './tell.mjs';
 
@@ -146,6 +147,37 @@ const tools = {
 		await new Promise((resolve) => child.on('exit', resolve));
 		return 'done';
 	},
+	// The tree of tests/tree/tree.sh, which does what it can to stay.
+	tree: ({ folder }) => current().run('sh', [TREE, folder], { graceMs: 200 }),
+	// The same, by a handler that is deaf to its cancel.
+	deafTree: async ({ folder }) => {
+		const child = current().spawn('sh', [TREE, folder], { graceMs: 200 });
+		await child.exited;
+		await child.stop();
+		return 'deaf';
+	},
+	// ... that awaits something else.
+	forgottenTree: async ({ folder }, { signal }) => {
+		current().spawn('sh', [TREE, folder], { graceMs: 200 });
+		await aborted(signal);
+		return 'forgotten';
+	},
+	// ... that returns without a look back once the tree is up.
+	returnsFromTree: async ({ folder }) => {
+		current().spawn('sh', [TREE, folder], { graceMs: 200 });
+		while (!existsSync(`${folder}/ready`)) await sleep(2);
+		return 'returned';
+	},
+	// ... that blocks the loop, deaf to its token, until the tree is gone.
+	blockedTree: ({ folder }) => {
+		const { pid } = current().spawn('sh', [TREE, folder], { graceMs: 200 });
+		while (alive([pid]).length > 0);
+		return 'blocked';
+	},
+	// All that `run` and `spawn` say.
+	processes: async () => JSON.stringify(await processes(current())),
+	// So many trees that are started and tripped, and what this process had before and has after.
+	spawns: async ({ ms: count }) => JSON.stringify(await spawns(current(), count)),
 	stats: () => JSON.stringify(stats() ?? {}),
 	memory: async () => {
 		for (let i = 0; i < 4; i++) {
@@ -175,6 +207,7 @@ const args = {
 	how: z.string().optional(),
 	at: z.string().optional(),
 	ms: z.number().optional(),
+	folder: z.string().optional(),
 };
 
 const report = (context, notify, token) => (progress) =>

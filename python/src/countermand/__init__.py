@@ -16,6 +16,7 @@ from ._errors import Cancelled
 from ._guard import guard, run
 from ._native import Connection
 from ._options import Options
+from ._process import Process
 from ._signals import instrument, prometheus, stats
 from ._stdio import stdio_server
 from ._token import Token, current
@@ -24,6 +25,7 @@ __all__ = [
     "Cancelled",
     "Connection",
     "Options",
+    "Process",
     "Token",
     "Unregister",
     "current",

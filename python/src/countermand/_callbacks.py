@@ -1,4 +1,5 @@
-"""Functions that are called when a token trips, in one thread that is started with the first of them."""
+"""Functions that are called when a token trips or a process ends, in one thread that is started with the
+first of them."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from ._native import Callbacks, Token, Watch
 
@@ -14,8 +16,8 @@ logger = logging.getLogger("countermand")
 Unregister = Callable[[], None]
 """Takes a callback back. Calling it again, or after the callback was called, does nothing."""
 
-_waiting: dict[int, tuple[Callable[[], object], Watch]] = {}
-"""What is to be called, by key. The watch stands here too, since it ends when it is dropped."""
+_waiting: dict[int, tuple[Callable[[], object], Watch | None]] = {}
+"""What is to be called, by key. A token's watch stands here too, since it ends when it is dropped."""
 _keys = itertools.count(1)
 _lock = threading.Lock()
 _queue: Callbacks | None = None
@@ -49,13 +51,36 @@ class Registrations:
         """A request that ended well has nothing to call any more; one that tripped has, or had."""
         for key in self._keys:
             waiting = _waiting.get(key)
-            if waiting is not None and not waiting[1].tripped:
+            if waiting is not None and waiting[1] is not None and not waiting[1].tripped:
                 _take_back(key)
+
+
+def call_once(function: Callable[[], object], notify: Callable[[Callbacks, int], object]) -> Unregister:
+    """Has ``function`` called when the key that ``notify`` is given arrives."""
+    key = next(_keys)
+    queue = _running_queue()
+    with _lock:
+        _waiting[key] = (function, None)
+    notify(queue, key)
+    return partial(_take_back, key)
+
+
+def from_any_thread(function: Callable[[], object]) -> Callable[[], object]:
+    """``function``, to be run by the event loop that runs now."""
+    import asyncio
+
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        import trio
+
+        return partial(trio.lowlevel.current_trio_token().run_sync_soon, function)
+    return partial(loop.call_soon_threadsafe, function)
 
 
 def _take_back(key: int) -> None:
     waiting = _waiting.pop(key, None)
-    if waiting is not None:
+    if waiting is not None and waiting[1] is not None:
         waiting[1].close()
 
 

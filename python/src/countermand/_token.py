@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from functools import partial
+from subprocess import PIPE, CompletedProcess
 from threading import Lock
 
 import anyio
 
-from ._callbacks import Registrations, Unregister
+from ._callbacks import Registrations, Unregister, from_any_thread
 from ._native import Token as NativeToken
+from ._process import GRACE, Command, Environment, Folder, Process, Redirect, completed, ended, start
 
 _families = Lock()
 
@@ -41,6 +42,83 @@ class Token(NativeToken):
         """
         return self._family().register(self, function)
 
+    async def run(
+        self,
+        command: Command,
+        *,
+        input: bytes | None = None,
+        stdout: Redirect = PIPE,
+        stderr: Redirect = PIPE,
+        cwd: Folder | None = None,
+        env: Environment | None = None,
+        start_new_session: bool = False,
+        grace: float = GRACE,
+        check: bool = False,
+    ) -> CompletedProcess[bytes]:
+        """Runs a command that dies with this token, and everything that it starts with it.
+
+        Returns when nothing of the command is left, with what it wrote. What it leaves behind when it exits
+        has ``grace`` seconds to end too. What has to be ended gets SIGTERM, ``grace`` seconds and SIGKILL:
+        when the token trips, when this call is cancelled, and, within two seconds, when this process dies.
+
+        Args:
+            command: a list of strings, or a string that the shell runs.
+            input: what it reads from its stdin, which is empty otherwise.
+            stdout: ``PIPE``, ``DEVNULL``, a file or its descriptor, or None for this process's own. While a
+                server runs on stdio, this process's own stdout is its stderr.
+            stderr: the same, or ``STDOUT``.
+            cwd: the folder in which it runs.
+            env: its whole environment, in place of this process's.
+            start_new_session: whether it gets a session of its own, and not only a process group.
+            grace: seconds between SIGTERM and SIGKILL.
+            check: whether an exit code that is not 0 is an error.
+
+        Raises:
+            Cancelled: if the token has tripped, before (then nothing is started) or meanwhile.
+            OSError: if it cannot be started.
+            subprocess.CalledProcessError: if ``check`` finds an exit code that is not 0.
+            NotImplementedError: where the system is not Linux.
+        """
+        tree = start(
+            self,
+            command,
+            (None, stdout, stderr),
+            cwd,
+            env,
+            start_new_session,
+            grace,
+            capture=True,
+            input=input,
+        )
+        await ended(tree)
+        self.checkpoint()
+        return completed(tree, command, stdout, stderr, check)
+
+    def spawn(
+        self,
+        command: Command,
+        *,
+        stdin: Redirect = PIPE,
+        stdout: Redirect = PIPE,
+        stderr: Redirect = PIPE,
+        cwd: Folder | None = None,
+        env: Environment | None = None,
+        start_new_session: bool = False,
+        grace: float = GRACE,
+    ) -> Process:
+        """Starts a command that dies with this token, and everything that it starts with it.
+
+        As :meth:`run`, with a handle in place of the wait. The tree also ends with the ``async with`` block
+        of the handle, and when the handle is let go of. What is sent to a ``PIPE`` has to be read.
+
+        Raises:
+            Cancelled: if the token has tripped: nothing is started then.
+            OSError: if it cannot be started.
+            NotImplementedError: where the system is not Linux.
+        """
+        tree = start(self, command, (stdin, stdout, stderr), cwd, env, start_new_session, grace)
+        return Process(tree)
+
     def _family(self) -> Registrations:
         """What was registered with this request's tokens: shared, so that a child may be dropped."""
         with _families:
@@ -56,24 +134,11 @@ class Token(NativeToken):
             await anyio.lowlevel.checkpoint()
             return
         event = anyio.Event()
-        unregister = self.on_cancel(_from_any_thread(event.set))
+        unregister = self.on_cancel(from_any_thread(event.set))
         try:
             await event.wait()
         finally:
             unregister()
-
-
-def _from_any_thread(function: Callable[[], object]) -> Callable[[], object]:
-    """``function``, to be run by the event loop that runs now."""
-    import asyncio
-
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
-        import trio
-
-        return partial(trio.lowlevel.current_trio_token().run_sync_soon, function)
-    return partial(loop.call_soon_threadsafe, function)
 
 
 _current: ContextVar[Token] = ContextVar("countermand.current")
