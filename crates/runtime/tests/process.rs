@@ -79,6 +79,13 @@ impl Stubborn {
 
 impl Drop for Stubborn {
     fn drop(&mut self) {
+        // Where a test has failed, some are there.
+        for file in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let pid = std::fs::read_to_string(file.path()).unwrap_or_default();
+            if pid.trim().parse().is_ok_and(alive) {
+                let _ = std::process::Command::new("kill").args(["-KILL", pid.trim()]).status();
+            }
+        }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
