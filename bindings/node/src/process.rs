@@ -125,9 +125,8 @@ pub fn tree_start(token: u32, options: TreeOptions) -> Result<Either<StartedTree
     let tell = TREES.lock().tell.clone();
     let tell = tell.ok_or_else(|| Error::new(Status::GenericFailure, "nobody listens to trees"))?;
     let started = command(&options).and_then(|command| match options.input {
-        Some(input) => {
-            Tree::capture(&token, command, Some(input.to_vec())).map(|tree| (tree, Pipes::default()))
-        }
+        Some(input) => Tree::capture(&token, command, Some(input.to_vec()))
+            .map(|tree| (tree, Pipes::default())),
         None => Tree::spawn(&token, command),
     });
     let (tree, Pipes { stdin, stdout, stderr }) = match started {
@@ -186,7 +185,8 @@ pub fn tree_close(tree: u32) {
 fn command(options: &TreeOptions) -> std::result::Result<Command, ProcessError> {
     let mut command = Command::new(&options.program).args(&options.args);
     let pairs = options.env.chunks_exact(2);
-    command.env = Some(pairs.map(|pair| (pair[0].clone().into(), pair[1].clone().into())).collect());
+    command.env =
+        Some(pairs.map(|pair| (pair[0].clone().into(), pair[1].clone().into())).collect());
     command.cwd = options.cwd.as_ref().map(Into::into);
     if let [stdin, stdout, stderr] = options.stdio[..] {
         command.stdin = stdio(stdin)?;
