@@ -46,7 +46,7 @@ describe('process trees', { concurrency: 2 }, () => {
 			}
 		}
 
-		test(`k14_a_tree_that_a_handler_forgets_ends_with_its_request_${way}`, async () => {
+		test(`k04_a_tree_that_a_handler_forgets_ends_with_its_request_${way}`, async () => {
 			await oneEnd(await Peer.open(way), 'answer', 'returnsFromTree');
 		});
 

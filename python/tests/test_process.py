@@ -94,7 +94,7 @@ def test_what_cannot_be_started_says_why(token: Token, loop: Runner) -> None:
     loop(main)
 
 
-def test_k15_a_tripped_token_starts_nothing(token: Token, loop: Runner, tmp_path: pathlib.Path) -> None:
+def test_k27_a_tripped_token_starts_nothing(token: Token, loop: Runner, tmp_path: pathlib.Path) -> None:
     token.cancel("no more")
 
     async def main() -> None:
@@ -208,7 +208,7 @@ def test_i11_nothing_left_after_stop_and_after_the_block(token: Token, loop: Run
     loop(main)
 
 
-def test_the_grace_period_is_there_for_those_who_use_it(token: Token, loop: Runner) -> None:
+def test_k04_the_grace_period_is_there_for_those_who_use_it(token: Token, loop: Runner) -> None:
     async def main() -> None:
         script = "trap 'sleep 0.3; echo cleaned; exit 9' TERM; echo up; while :; do sleep 0.01; done"
         process = token.spawn(script)
@@ -222,7 +222,7 @@ def test_the_grace_period_is_there_for_those_who_use_it(token: Token, loop: Runn
     loop(main)
 
 
-def test_children_of_the_hosts_own_keep_their_exit_status(token: Token) -> None:
+def test_k04_children_of_the_hosts_own_keep_their_exit_status(token: Token) -> None:
     """Nothing here may reap what asyncio or `subprocess` wait for, nor be reaped by them."""
 
     async def own(code: int) -> None:
@@ -323,7 +323,7 @@ def test_i11_nothing_left_when_a_host_is_killed_that_has_forked() -> None:
             host.wait()
 
 
-def test_a_fork_of_the_host_ends_no_tree(token: Token) -> None:
+def test_k04_a_fork_of_the_host_ends_no_tree(token: Token) -> None:
     with tree() as stubborn:
         process = token.spawn(stubborn.command, grace=0)
         pids = stubborn.ready()

@@ -69,7 +69,7 @@ def test_i11_nothing_left_of_a_tree_whatever_its_handler_does(own: Server, tool:
     end(own, how, tool)
 
 
-def test_k14_a_tree_that_a_handler_forgets_ends_with_its_request(own: Server) -> None:
+def test_k04_a_tree_that_a_handler_forgets_ends_with_its_request(own: Server) -> None:
     with tree() as stubborn:
         own.call("returns_from_tree", folder=stubborn.folder)
         gone(stubborn.pids())

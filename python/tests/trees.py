@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "tests" / "tree" / "tree.sh"
 PATIENCE = 30.0
@@ -37,7 +39,15 @@ class Tree:
 @contextmanager
 def tree() -> Iterator[Tree]:
     with tempfile.TemporaryDirectory() as folder:
-        yield Tree(folder)
+        stubborn = Tree(folder)
+        try:
+            yield stubborn
+        finally:
+            # Where a test has failed, some are there.
+            if stubborn.up():
+                for pid in alive(stubborn.pids()):
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
 
 
 def alive(pids: list[int]) -> list[int]:

@@ -79,6 +79,13 @@ impl Stubborn {
 
 impl Drop for Stubborn {
     fn drop(&mut self) {
+        // Where a test has failed, some are there.
+        for file in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let pid = std::fs::read_to_string(file.path()).unwrap_or_default();
+            if pid.trim().parse().is_ok_and(alive) {
+                let _ = std::process::Command::new("kill").args(["-KILL", pid.trim()]).status();
+            }
+        }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
@@ -214,7 +221,7 @@ fn what_cannot_be_started_says_why_and_leaves_nothing() {
 }
 
 #[test]
-fn k15_a_tripped_token_starts_nothing() {
+fn k27_a_tripped_token_starts_nothing() {
     let (_connection, token) = token();
     token.trip(Cause::Peer, None);
     let refused = Tree::spawn(&token, shell("true")).unwrap_err();
@@ -255,7 +262,7 @@ fn i11_nothing_left_after_stop_drop_and_close() {
 }
 
 #[test]
-fn the_grace_period_is_kept_for_those_who_use_it() {
+fn k04_the_grace_period_is_kept_for_those_who_use_it() {
     let (_connection, token) = token();
     let script =
         "trap 'sleep 0.3; echo cleaned; exit 0' TERM; echo up; while :; do sleep 0.01; done";
@@ -280,7 +287,7 @@ fn read_until(from: &mut std::fs::File, text: &mut String, wanted: &str) {
 }
 
 #[test]
-fn what_the_leader_leaves_behind_holds_nobody_up() {
+fn k04_what_the_leader_leaves_behind_holds_nobody_up() {
     let mut command = shell("(trap '' TERM; sleep 1000) & echo $!; exit 7");
     command.grace = Duration::from_millis(100);
     let (status, output) = run(command, None);
@@ -290,14 +297,14 @@ fn what_the_leader_leaves_behind_holds_nobody_up() {
 }
 
 #[test]
-fn what_the_leader_leaves_behind_may_end_by_itself() {
+fn k04_what_the_leader_leaves_behind_may_end_by_itself() {
     let (status, output) = run(shell("(sleep 0.3; echo late) & echo early"), None);
     assert!(status.success());
     assert_eq!(output.stdout, b"early\nlate\n");
 }
 
 #[test]
-fn who_is_outside_the_tree_and_holds_its_pipe_holds_nobody_up() {
+fn k04_who_is_outside_the_tree_and_holds_its_pipe_holds_nobody_up() {
     let (_connection, token) = token();
     let tree = Tree::capture(&token, shell("echo here; exec sleep 1000"), None).unwrap();
     let holding = format!("/proc/{}/fd/1", tree.pid());
@@ -325,7 +332,7 @@ fn a_keeper_keeps_nothing_of_its_hosts_memory() {
 }
 
 #[test]
-fn a_stopped_tree_hears_its_sigterm() {
+fn k04_a_stopped_tree_hears_its_sigterm() {
     let (_connection, token) = token();
     let (tree, _pipes) = Tree::spawn(&token, shell("kill -STOP $$")).unwrap();
     let stat = format!("/proc/{}/stat", tree.pid());
@@ -336,7 +343,7 @@ fn a_stopped_tree_hears_its_sigterm() {
 }
 
 #[test]
-fn k15_started_while_the_token_trips_dies_too() {
+fn k27_started_while_the_token_trips_dies_too() {
     for round in 0..50 {
         let (_connection, token) = token();
         let other = token.clone();
@@ -354,7 +361,7 @@ fn k15_started_while_the_token_trips_dies_too() {
 }
 
 #[test]
-fn a_keeper_that_is_killed_takes_the_command_along() {
+fn k04_a_keeper_that_is_killed_takes_the_command_along() {
     let (_connection, token) = token();
     let (tree, _pipes) = Tree::spawn(&token, Command::new("sleep").args(["1000"])).unwrap();
     let keeper = children();
@@ -366,7 +373,7 @@ fn a_keeper_that_is_killed_takes_the_command_along() {
 }
 
 #[test]
-fn children_of_the_hosts_own_keep_their_exit_status() {
+fn k04_children_of_the_hosts_own_keep_their_exit_status() {
     let (_connection, token) = token();
     let mut own =
         std::process::Command::new("sh").args(["-c", "sleep 0.2; exit 42"]).spawn().unwrap();

@@ -19,6 +19,11 @@ export async function withFolder(body) {
 	try {
 		return await body(folder);
 	} finally {
+		// Where a test has failed, some are there.
+		for (const name of readdirSync(folder)) {
+			const pid = Number(readFileSync(path.join(folder, name), 'utf8'));
+			if (pid > 0 && alive([pid]).length > 0) process.kill(pid, 'SIGKILL');
+		}
 		rmSync(folder, { recursive: true, force: true });
 	}
 }

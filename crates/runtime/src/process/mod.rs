@@ -19,6 +19,11 @@
 //! wants it), `tree` (the handle), `supervisor` (the host's one thread that listens to keepers), `capture`
 //! (collecting output), `platform` (the border: which system has keepers), `linux` (the keeper).
 
+#![cfg_attr(
+    not(target_os = "linux"),
+    allow(dead_code, reason = "starting a tree is refused there")
+)]
+
 mod capture;
 mod command;
 #[cfg(target_os = "linux")]
