@@ -9,6 +9,9 @@
 mod callbacks;
 mod connection;
 mod convert;
+mod fate;
+mod main_section;
+mod thread_section;
 mod token;
 mod wire;
 
@@ -21,6 +24,12 @@ mod _native {
     use crate::callbacks::{Callbacks, Watch};
     #[pymodule_export]
     use crate::connection::Connection;
+    #[pymodule_export]
+    use crate::fate::die_with;
+    #[pymodule_export]
+    use crate::main_section::MainSection;
+    #[pymodule_export]
+    use crate::thread_section::ThreadSection;
     #[pymodule_export]
     use crate::token::Token;
     #[pymodule_export]

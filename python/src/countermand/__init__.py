@@ -14,10 +14,13 @@ and anywhere below a handler, in a task or a thread::
 from ._callbacks import Unregister
 from ._errors import Cancelled
 from ._guard import guard, run
+from ._interrupt import interruptible
 from ._link import stats
 from ._native import Connection
 from ._options import Options
+from ._processes import to_process
 from ._stdio import stdio_server
+from ._threads import to_thread
 from ._token import Token, current
 
 __all__ = [
@@ -28,7 +31,10 @@ __all__ = [
     "Unregister",
     "current",
     "guard",
+    "interruptible",
     "run",
     "stats",
     "stdio_server",
+    "to_process",
+    "to_thread",
 ]

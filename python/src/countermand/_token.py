@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from functools import partial
 from threading import Lock
+from typing import TypeVar, overload
 
 import anyio
 
 from ._callbacks import Registrations, Unregister
 from ._native import Token as NativeToken
+
+T = TypeVar("T")
 
 _families = Lock()
 
@@ -56,14 +60,46 @@ class Token(NativeToken):
             await anyio.lowlevel.checkpoint()
             return
         event = anyio.Event()
-        unregister = self.on_cancel(_from_any_thread(event.set))
+        unregister = self.on_cancel(from_any_thread(event.set))
         try:
             await event.wait()
         finally:
             unregister()
 
+    @overload
+    def guard(self, iterable: AsyncIterable[T]) -> AsyncIterator[T]: ...
 
-def _from_any_thread(function: Callable[[], object]) -> Callable[[], object]:
+    @overload
+    def guard(self, iterable: Iterable[T]) -> Iterator[T]: ...
+
+    def guard(self, iterable: Iterable[T] | AsyncIterable[T]) -> Iterator[T] | AsyncIterator[T]:
+        """The same items, with a checkpoint before each: ``for`` and ``async for`` end when the token trips.
+
+        An ``async for`` also ends while it waits for an item, whichever token trips: also a child's, which cancels
+        no task.
+        """
+        from ._loops import AsyncGuard, guarded
+
+        if isinstance(iterable, AsyncIterable):
+            return AsyncGuard(self, iterable)
+        return guarded(self, iterable)
+
+    def shield(self, budget: float) -> AbstractAsyncContextManager[None]:
+        """Lets cleanup await although the request was cancelled, for at most ``budget`` seconds::
+
+            finally:
+                async with token.shield(2):
+                    await connection.rollback()
+
+        What has not ended by then is cancelled. If the request was cancelled, the block is left and the cancellation
+        goes on; otherwise :class:`TimeoutError` is raised. Under asyncio and trio.
+        """
+        from ._loops import shield
+
+        return shield(self, budget)
+
+
+def from_any_thread(function: Callable[[], object]) -> Callable[[], object]:
     """``function``, to be run by the event loop that runs now."""
     import asyncio
 
