@@ -13,8 +13,8 @@ from report import report
 
 def block(kind: str, tag: str) -> str:
     """Blocks for longer than any test lasts."""
-    report(f"start {tag}")
     try:
+        report(f"start {tag}")
         if kind == "sleep":
             time.sleep(3600)
         elif kind == "loop":

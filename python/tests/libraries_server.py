@@ -12,6 +12,7 @@ import json
 import sys
 from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
 
 import aiohttp
 import aiosqlite
@@ -22,8 +23,6 @@ from sdk import FastMCP
 
 server = FastMCP("libraries")
 URL = f"http://127.0.0.1:{sys.argv[1]}"
-httpx = import_module("httpx2" if find_spec("httpx2") else "httpx")
-"""What the SDK itself uses today."""
 
 
 @server.tool()
@@ -36,24 +35,29 @@ async def stats() -> str:
     return json.dumps(countermand.stats())
 
 
-@server.tool()
-async def httpx_get(path: str) -> str:
-    async with httpx.AsyncClient(timeout=None) as client:
-        return (await client.get(URL + path)).text
+def httpx_tools(name: str) -> None:
+    """Tools that use `httpx`, or `httpx2`, which `mcp` 2.x uses."""
+    httpx = import_module(name)
+    kept: list[Any] = []
 
+    @server.tool(name=f"{name}_get")
+    async def get(path: str) -> str:
+        async with httpx.AsyncClient(timeout=None) as client:
+            return (await client.get(URL + path)).text
 
-@server.tool()
-async def httpx_kept(path: str) -> str:
-    """Through a client that outlives the call: its pool must let go of the connection."""
-    return (await shared().get(URL + path)).text
+    @server.tool(name=f"{name}_kept")
+    async def get_kept(path: str) -> str:
+        """Through a client that outlives the call: its pool must let go of the connection."""
+        if not kept:
+            kept.append(httpx.AsyncClient(timeout=None, limits=httpx.Limits(max_connections=1)))
+        return (await kept[0].get(URL + path)).text
 
-
-@server.tool()
-async def httpx_stream(path: str) -> str:
-    async with httpx.AsyncClient(timeout=None) as client, client.stream("GET", URL + path) as response:
-        async for line in countermand.current().guard(response.aiter_lines()):
-            report(f"line {line}")
-    return "done"
+    @server.tool(name=f"{name}_stream")
+    async def stream(path: str) -> str:
+        async with httpx.AsyncClient(timeout=None) as client, client.stream("GET", URL + path) as response:
+            async for line in countermand.current().guard(response.aiter_lines()):
+                report(f"line {line}")
+        return "done"
 
 
 @server.tool()
@@ -106,15 +110,9 @@ async def sqlite(tag: str) -> str:
     return tag
 
 
-def shared():
-    global _client
-    if _client is None:
-        _client = httpx.AsyncClient(timeout=None, limits=httpx.Limits(max_connections=1))
-    return _client
-
-
-_client = None
-
+for name in ("httpx", "httpx2"):
+    if find_spec(name):
+        httpx_tools(name)
 
 if __name__ == "__main__":
     countermand.run(server)

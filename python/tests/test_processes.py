@@ -1,4 +1,5 @@
-"""Functions in worker processes: what ends with a cancel, what comes back, and what is said when something cannot."""
+"""Functions in worker processes: what ends with a cancel, what comes back, and what is said when something
+cannot."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -183,18 +183,20 @@ async def test_k21_no_more_than_the_slots_run_at_once() -> None:
 def test_i7_right_target_an_interrupt_never_reaches_the_next_job(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each job is broken off at some moment of its life; the next job of its thread never is."""
     failed: list[object] = []
+    # Threads take turns often: there are more moments.
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
     monkeypatch.setattr(threading, "excepthook", failed.append)
     ended = {"whole": 0, "interrupted": 0}
-    for number in range(3000):
+    for number in range(1000):
         section = ThreadSection(Interrupted)
         begun, done = threading.Event(), threading.Event()
-        hit = Job(lambda begun=begun, steps=number % 40: spin(begun, steps), section)
+        hit = Job(lambda begun=begun, seconds=number % 40 / 5000: spin(begun, seconds), section)
         next_one = Job(lambda: sum(range(200)))
         next_one.tell = done.set
         _pool.submit(hit)
         begun.wait(30)
-        for _ in range(number % 97):
-            pass
+        time.sleep(number % 37 / 5000)
         hit.give_up()
         _pool.submit(next_one)
         assert done.wait(30)
@@ -208,14 +210,16 @@ def test_i7_right_target_an_interrupt_never_reaches_the_next_job(monkeypatch: py
             ended["interrupted"] += 1
         else:
             ended["whole"] += 1
+    sys.setswitchinterval(before)
     assert not failed
     # Else this has tested nothing.
     assert min(ended.values()) > 20, ended
 
 
-def spin(begun: threading.Event, steps: int) -> None:
+def spin(begun: threading.Event, seconds: float) -> None:
     begun.set()
-    for _ in itertools.repeat(None, steps * 50):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
         pass
 
 

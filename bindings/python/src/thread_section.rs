@@ -22,7 +22,7 @@ pub(crate) struct Within;
 impl Within {
     /// `None` if the thread is in a section already.
     pub(crate) fn enter() -> Option<Self> {
-        (!WITHIN.replace(true)).then_some(Self)
+        (!WITHIN.replace(true)).then(|| Self)
     }
 }
 

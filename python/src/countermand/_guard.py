@@ -34,9 +34,9 @@ def guard(server: Server, *, interrupt: bool = False, **options: Unpack[Options]
     Args:
         server: a ``FastMCP`` of ``mcp`` 1.x or ``fastmcp`` 3 or 4, an ``MCPServer`` of ``mcp`` 2.x, or the
             low-level ``Server`` of either.
-        interrupt: whether a cancel also breaks off a handler that blocks the main thread, as Ctrl-C would: a loop,
-            ``time.sleep``, a socket, ``subprocess.run``. See :func:`countermand.interruptible`, which does it for
-            one function, and in other threads.
+        interrupt: whether a cancel also breaks off a handler that blocks the main thread, as Ctrl-C would: a
+            loop, ``time.sleep``, a socket, ``subprocess.run``. See :func:`countermand.interruptible`, which
+            does it for one function, and in other threads.
         **options: see :class:`countermand.Options`.
 
     Raises:

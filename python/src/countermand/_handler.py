@@ -95,12 +95,8 @@ class _Steps:
         error: BaseException | None = None
         while True:
             try:
-                if error is not None:
-                    wanted = handler.throw(error)
-                elif section is None or token.cancelled:
-                    wanted = handler.send(value)
-                else:
-                    wanted = section.run(handler.send, value)
+                step, what = (handler.send, value) if error is None else (handler.throw, error)
+                wanted = step(what) if section is None or token.cancelled else section.run(step, what)
             except StopIteration as stop:
                 return stop.value
             error = None

@@ -1,7 +1,8 @@
-"""Breaks a handler out of code that never asks its token: on the main thread by a signal, elsewhere by an exception.
+"""Breaks a handler out of code that never asks its token: on the main thread by a signal, elsewhere by an
+exception.
 
-Whether it may be broken off at this moment the engine decides (`Section`). What lives here: the signal's handler, and
-how a handler opts in.
+Whether it may be broken off at this moment the engine decides (`Section`). What lives here: the signal's
+handler, and how a handler opts in.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _MACHINERY = frozenset(
-    ("asyncio", "uvloop", "anyio", "trio", "outcome", "sniffio", "mcp", "mcp_types", "fastmcp")
-    + ("countermand._callbacks", "countermand._link", "countermand._handler")
+    [
+        *("asyncio", "uvloop", "anyio", "trio", "outcome", "sniffio", "mcp", "mcp_types", "fastmcp"),
+        *("countermand._callbacks", "countermand._link", "countermand._handler"),
+    ]
 )
-"""Whose code is left alone: what a handler calls of it would be left half done. Tried again a little later."""
+"""Whose code is left alone: what a handler calls of it would be left half done. Tried again a little
+later."""
 
 _before: Any = None
 """Who handled the signal before us: it is still called for signals that are not ours."""
@@ -53,12 +57,14 @@ def interruptible(function: Callable[P, R]) -> Callable[P, R]:
         @countermand.interruptible
         def crack(digest: str) -> str: ...
 
-    On the main thread, where the event loop runs async tools (and the sync ones of ``mcp`` 1.x), a signal (SIGURG)
-    breaks off everything that Ctrl-C would: loops, ``time.sleep``, a socket, ``subprocess.run``. In another thread
-    an exception is raised between two steps of Python code: a loop ends, a call that blocks ends by itself first.
+    On the main thread, where the event loop runs async tools (and the sync ones of ``mcp`` 1.x), a signal
+    (SIGURG) breaks off everything that Ctrl-C would: loops, ``time.sleep``, a socket, ``subprocess.run``. In
+    another thread an exception is raised between two steps of Python code: a loop ends, a call that blocks
+    ends by itself first.
 
-    Either way :class:`Cancelled` is raised once, anywhere in the function, and only there; what it does then in
-    ``finally`` is left alone. Within code that must not stop half way, ask ``token.checkpoint()`` instead.
+    Either way :class:`Cancelled` is raised once, anywhere in the function, and only there; what it does then
+    in ``finally`` is left alone. Within code that must not stop half way, ask ``token.checkpoint()``
+    instead.
     """
     if inspect.iscoroutinefunction(function):
         asynchronous = cast("Callable[P, Coroutine[Any, Any, Any]]", function)
@@ -111,21 +117,16 @@ class _Interruptible:
     def __await__(self) -> Generator[Any, Any, Any]:
         """Its steps. One that starts after the trip is cleanup, and left alone."""
         steps = self._coroutine.__await__()
-        take, value = steps.send, None
+        step: Callable[[], Any] = partial(steps.send, None)
         while True:
             try:
-                if self._token.cancelled:
-                    wanted = take(value)
-                else:
-                    wanted = self._section.run(take, value)
+                wanted = step() if self._token.cancelled else self._section.run(step)
             except StopIteration as stop:
                 return stop.value
             try:
-                value = yield wanted
+                step = partial(steps.send, (yield wanted))
             except BaseException as raised:
-                take, value = steps.throw, raised
-            else:
-                take = steps.send
+                step = partial(steps.throw, raised)
 
 
 def on_main_thread() -> bool:
@@ -163,4 +164,3 @@ def _in_machinery(frame: FrameType | None) -> bool:
             return False
         frame = frame.f_back
     return False
-

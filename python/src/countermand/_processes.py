@@ -31,11 +31,13 @@ _slots = anyio.lowlevel.RunVar[anyio.CapacityLimiter]("countermand.processes")
 async def to_process(function: Callable[..., R], *args: Any) -> R:
     """Calls a function in a worker process, which is killed when the request is cancelled.
 
-    On a cancel :class:`Cancelled` is raised here at once, the worker and all that it started (its process group) get
-    SIGKILL, and another takes its place. So it ends whatever runs: a C extension, a blocking call, a subprocess.
+    On a cancel :class:`Cancelled` is raised here at once, the worker and all that it started (its process
+    group) get SIGKILL, and another takes its place. So it ends whatever runs: a C extension, a blocking
+    call, a subprocess.
 
-    The function, its arguments and its result are pickled: it stands at the top level of a module, and a script that
-    is its module serves under ``if __name__ == "__main__":``. Workers are spawned, kept, and die with this process.
+    The function, its arguments and its result are pickled: it stands at the top level of a module, and a
+    script that is its module serves under ``if __name__ == "__main__":``. Workers are spawned, kept, and die
+    with this process.
 
     Args:
         function: what to call.
@@ -68,8 +70,8 @@ class _ProcessJob(Job):
             call = pickle.dumps((function, args))
         except Exception as error:
             raise TypeError(
-                f"to_process cannot send the call of {function!r}: the function must be importable by its name, "
-                f"from the top level of a module, and its arguments must pickle ({error})"
+                f"to_process cannot send the call of {function!r}: the function must be importable by its "
+                f"name, from the top level of a module, and its arguments must pickle ({error})"
             ) from error
         worker = _workers.take()
         with self._lock:
@@ -116,8 +118,8 @@ class _Worker:
         except (EOFError, OSError):
             code = self.reap()
             raise ChildProcessError(
-                f"a worker process could not start ({_ending(code)}): if its error says nothing else, the script "
-                'serves at its top level, and not under `if __name__ == "__main__":`'
+                f"a worker process could not start ({_ending(code)}): if its error says nothing else, the "
+                'script serves at its top level, and not under `if __name__ == "__main__":`'
             ) from None
 
     def ask(self, call: bytes) -> bytes:

@@ -20,10 +20,11 @@ class Running:
         self._lent = False
 
     def cancel(self) -> None:
-        """Cancels the scope. A handler that waits for a thread goes on waiting: its slot is replaced meanwhile.
+        """Cancels the scope. A handler that waits for a thread goes on waiting: its slot is replaced
+        meanwhile.
 
-        The SDKs run sync tools in anyio's 40 threads, and wait for them whatever is cancelled. Without this, the
-        41st request would wait until one of 40 cancelled tools has ended.
+        The SDKs run sync tools in anyio's 40 threads, and wait for them whatever is cancelled. Without this,
+        the 41st request would wait until one of 40 cancelled tools has ended.
         """
         self.scope.cancel()
         if not self._lent and self._task in self._slots.statistics().borrowers:

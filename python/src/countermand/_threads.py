@@ -1,7 +1,7 @@
 """Blocking functions in threads of this package's own. A call that is cancelled leaves its thread behind.
 
-A thread that runs what nobody waits for any more holds no slot: the next call starts another. The threads are daemons:
-what is stuck in one does not hold up the end of the process.
+A thread that runs what nobody waits for any more holds no slot: the next call starts another. The threads
+are daemons: what is stuck in one does not hold up the end of the process.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ _slots = anyio.lowlevel.RunVar[anyio.CapacityLimiter]("countermand.threads")
 async def to_thread(function: Callable[..., R], *args: Any, interrupt: bool = False) -> R:
     """Calls a blocking function in a thread, and leaves it there when the request is cancelled.
 
-    The thread sees :func:`current`, and the rest of the context. On a cancel :class:`Cancelled` is raised here at
-    once, whatever the thread does; its result is dropped, and its slot goes to the next call.
+    The thread sees :func:`current`, and the rest of the context. On a cancel :class:`Cancelled` is raised
+    here at once, whatever the thread does; its result is dropped, and its slot goes to the next call.
 
     Args:
         function: what to call.
         *args: its arguments; for keyword arguments use ``functools.partial``.
-        interrupt: whether to raise :class:`Cancelled` in the thread as well, between two steps of Python code. A
-            call that blocks (``time.sleep``, a socket) ends by itself first: :func:`to_process` ends anything.
+        interrupt: whether to raise :class:`Cancelled` in the thread as well, between two steps of Python
+            code. A call that blocks (``time.sleep``, a socket) ends by itself first: :func:`to_process` ends
+            anything.
 
     Raises:
         Cancelled: if the request is cancelled meanwhile.
@@ -66,7 +67,8 @@ def limiter(variable: anyio.lowlevel.RunVar[anyio.CapacityLimiter], slots: int) 
 
 
 async def await_job(job: Job, token: Token | None, slots: anyio.CapacityLimiter) -> Any:
-    """Has a job done, and waits for it in a slot. It is given up when the token trips or the task is cancelled."""
+    """Has a job done, and waits for it in a slot. It is given up when the token trips or the task is
+    cancelled."""
     if token is not None:
         token.checkpoint()
     try:
@@ -152,8 +154,8 @@ class _Pool:
                 return
             if self._abandoned >= MAX_ABANDONED:
                 raise RuntimeError(
-                    f"{MAX_ABANDONED} cancelled calls still run in threads: no more are started before one ends "
-                    "(countermand.to_process can end what it runs)"
+                    f"{MAX_ABANDONED} cancelled calls still run in threads: no more are started before one "
+                    "ends (countermand.to_process can end what it runs)"
                 )
             job.submitted = True
             queue = self._idle.pop() if self._idle else None

@@ -75,8 +75,8 @@ class Token(NativeToken):
     def guard(self, iterable: Iterable[T] | AsyncIterable[T]) -> Iterator[T] | AsyncIterator[T]:
         """The same items, with a checkpoint before each: ``for`` and ``async for`` end when the token trips.
 
-        An ``async for`` also ends while it waits for an item, whichever token trips: also a child's, which cancels
-        no task.
+        An ``async for`` also ends while it waits for an item, whichever token trips: also a child's, which
+        cancels no task.
         """
         from ._loops import AsyncGuard, guarded
 
@@ -91,8 +91,8 @@ class Token(NativeToken):
                 async with token.shield(2):
                     await connection.rollback()
 
-        What has not ended by then is cancelled. If the request was cancelled, the block is left and the cancellation
-        goes on; otherwise :class:`TimeoutError` is raised. Under asyncio and trio.
+        What has not ended by then is cancelled. If the request was cancelled, the block is left and the
+        cancellation goes on; otherwise :class:`TimeoutError` is raised. Under asyncio and trio.
         """
         from ._loops import shield
 
