@@ -93,6 +93,26 @@ async def cleanup(tag: str, seconds: float) -> str:
 
 
 @server.tool()
+async def shielded(tag: str) -> str:
+    """Cleans up for longer than it may."""
+    token = current()
+    try:
+        report(f"start {tag}")
+        await anyio.sleep(3600)
+    finally:
+        async with token.shield(5):
+            await anyio.sleep(0.01)
+            report(f"cleaned {tag}")
+        async with token.shield(0.05):
+            try:
+                await anyio.sleep(3600)
+            finally:
+                report(f"cut {tag}")
+        report(f"left {tag}")
+    return tag
+
+
+@server.tool()
 async def swallow(tag: str) -> str:
     """Goes on after its interrupt as if nothing had been."""
     try:
@@ -145,6 +165,12 @@ async def process(kind: str, tag: str) -> str:
     except BaseException as error:
         report(f"caller {type(error).__name__} {tag}")
         raise
+
+
+@server.tool()
+@countermand.in_process
+def sync_in_process(kind: str, tag: str) -> str:
+    return blocking.block(kind, tag)
 
 
 @server.tool()

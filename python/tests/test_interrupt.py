@@ -101,6 +101,18 @@ def test_k15_cleanup_is_not_interrupted(server: Server) -> None:
     server.silent(id)
 
 
+@pytest.mark.parametrize("which", ["server", "plain"])
+def test_k15_cleanup_may_await_for_a_bounded_time(which: str, request: pytest.FixtureRequest) -> None:
+    server: Server = request.getfixturevalue(which)
+    id = server.id()
+    server.write(call(id, "shielded", tag=which))
+    server.mark(f"start {which}")
+    server.write(cancel(id))
+    for step in ("cleaned", "cut", "left"):
+        server.mark(f"{step} {which}")
+    server.silent(id)
+
+
 def test_k15_a_handler_that_swallows_its_interrupt_is_not_answered(server: Server) -> None:
     id = server.id()
     server.write(call(id, "swallow", tag="swallow"))

@@ -72,6 +72,17 @@ def test_k08_a_cancel_ends_whatever_a_worker_does(server: Server, kind: str) -> 
     server.silent(id)
 
 
+@pytest.mark.parametrize("kind", ["sleep", "loop", "recv", "subprocess", "lock"])
+def test_k08_a_sync_tool_in_a_process_is_ended_whatever_it_does(server: Server, kind: str) -> None:
+    id, tag = server.id(), f"sync-{kind}"
+    server.write(call(id, "sync_in_process", kind=kind, tag=tag))
+    server.mark(f"start {tag}")
+    server.write(cancel(id))
+    server.silent(id)
+    server.settled(in_flight=1)
+    assert text(server.call("sync_in_process", kind="none", tag=f"then-{kind}")) == f"then-{kind}"
+
+
 def test_k04_the_worker_and_its_children_are_gone_and_another_takes_its_place(server: Server) -> None:
     id = server.id()
     server.write(call(id, "process_family", tag="family"))

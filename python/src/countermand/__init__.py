@@ -18,7 +18,7 @@ from ._interrupt import interruptible
 from ._link import stats
 from ._native import Connection
 from ._options import Options
-from ._processes import to_process
+from ._processes import in_process, to_process
 from ._stdio import stdio_server
 from ._threads import to_thread
 from ._token import Token, current
@@ -31,6 +31,7 @@ __all__ = [
     "Unregister",
     "current",
     "guard",
+    "in_process",
     "interruptible",
     "run",
     "stats",

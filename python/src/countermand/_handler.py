@@ -44,11 +44,9 @@ async def run(request_id: Any, call: Callable[[], Awaitable[Any]], interrupt: bo
         raise failure(CANCELLED, "Request cancelled")
     token = Token(link.wire.connection, generation)
     before = _current.set(token)
-    steps = _Steps(call, token)
-    link.runs(generation, steps.scope)
     section = main_section(token) if interrupt and on_main_thread() else None
-    if section is not None:
-        steps.section = section
+    steps = _Steps(call, token, section)
+    link.runs(generation, steps.scope)
     try:
         with steps.scope:
             try:
@@ -79,18 +77,17 @@ class _Steps:
     token is asked, and the cancellation raised where the scope's own would be: not within a shield.
     """
 
-    def __init__(self, call: Callable[[], Awaitable[Any]], token: Token) -> None:
+    def __init__(self, call: Callable[[], Awaitable[Any]], token: Token, section: MainSection | None) -> None:
         self.scope = anyio.CancelScope()
         self.cancelled = False
         """Whether the cancellation was raised here."""
-        self.section: MainSection | None = None
-        """In which a step is taken that may be interrupted."""
         self._call = call
         self._token = token
+        self._section = section
 
     def __await__(self) -> Generator[Any, Any, Any]:
         handler = self._call().__await__()
-        token, section = self._token, self.section
+        token, section = self._token, self._section
         value: Any = None
         error: BaseException | None = None
         while True:

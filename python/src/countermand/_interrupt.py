@@ -24,13 +24,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _MACHINERY = frozenset(
-    [
-        *("asyncio", "uvloop", "anyio", "trio", "outcome", "sniffio", "mcp", "mcp_types", "fastmcp"),
-        *("countermand._callbacks", "countermand._link", "countermand._handler"),
-    ]
+    ["asyncio", "uvloop", "anyio", "trio", "outcome", "sniffio", "mcp", "mcp_types", "fastmcp", "countermand"]
 )
-"""Whose code is left alone: what a handler calls of it would be left half done. Tried again a little
-later."""
+"""Whose code is left alone: it would be left half done. It is tried again a little later."""
+_TRANSPARENT = frozenset(["countermand._interrupt", "countermand._loops"])
+"""Modules of it that only call the handler's own code, which may be written in C and have no frame."""
 
 _before: Any = None
 """Who handled the signal before us: it is still called for signals that are not ours."""
@@ -158,7 +156,7 @@ def _in_machinery(frame: FrameType | None) -> bool:
     while frame is not None:
         module: str = frame.f_globals.get("__name__") or ""
         package = module.partition(".")[0]
-        if package in _MACHINERY or module in _MACHINERY:
+        if package in _MACHINERY and module not in _TRANSPARENT:
             return True
         if package not in sys.stdlib_module_names:
             return False

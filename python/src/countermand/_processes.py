@@ -6,20 +6,22 @@ import multiprocessing
 import os
 import pickle
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import wraps
 from multiprocessing import util
 from multiprocessing.connection import wait
 from threading import Lock
-from typing import Any, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
 
 from ._threads import Job, await_job, limiter
 from ._token import _current  # pyright: ignore[reportPrivateUsage]
-from ._worker import serve
+from ._worker import call_registered, register, serve
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 SLOTS = max(2, os.cpu_count() or 1)
@@ -50,6 +52,24 @@ async def to_process(function: Callable[..., R], *args: Any) -> R:
     """
     job = _ProcessJob(function, args)
     return cast("R", await await_job(job, _current.get(None), limiter(_slots, SLOTS)))
+
+
+def in_process(function: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Makes a sync function one that is awaited, and runs in a worker process: see :func:`to_process`.
+
+    For tools that block, under any SDK, in whatever way::
+
+        @server.tool()
+        @countermand.in_process
+        def render(scene: str) -> str: ...
+    """
+    name = register(function)
+
+    @wraps(function)
+    async def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        return cast("R", await to_process(call_registered, name, args, kwargs))
+
+    return called
 
 
 class _ProcessJob(Job):

@@ -6,10 +6,29 @@ import multiprocessing
 import os
 import pickle
 import traceback
+from collections.abc import Callable
+from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any
 
 from ._native import die_with
+
+_registered: dict[tuple[str, str], Callable[..., Any]] = {}
+
+
+def register(function: Callable[..., Any]) -> tuple[str, str]:
+    """The name under which a worker finds a function whose own name decorators have taken."""
+    module = function.__module__
+    # As multiprocessing names the host's main module in a worker.
+    name = ("__main__" if module == "__mp_main__" else module, function.__qualname__)
+    _registered[name] = function
+    return name
+
+
+def call_registered(name: tuple[str, str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Calls a function that its module has registered, in a worker."""
+    import_module(name[0])
+    return _registered[name](*args, **kwargs)
 
 
 def serve(connection: Connection) -> None:
