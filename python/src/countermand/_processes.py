@@ -142,6 +142,10 @@ class _Worker:
                 'script serves at its top level, and not under `if __name__ == "__main__":`'
             ) from None
 
+    def waits(self) -> bool:
+        """Whether it still is there: something else may have ended it meanwhile."""
+        return not wait([self._process.sentinel], 0)
+
     def ask(self, call: bytes) -> bytes:
         """Sends a call and waits for its answer."""
         self._connection.send_bytes(call)
@@ -181,10 +185,14 @@ class _Workers:
 
     def take(self) -> _Worker:
         """One that waits for a call, or a new one."""
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        return _Worker()
+        while True:
+            with self._lock:
+                worker = self._idle.pop() if self._idle else None
+            if worker is None:
+                return _Worker()
+            if worker.waits():
+                return worker
+            worker.reap()
 
     def put_back(self, worker: _Worker) -> None:
         """It waits for another call."""
@@ -193,6 +201,10 @@ class _Workers:
 
     def replace(self) -> None:
         """One was killed: the next call should not have to wait for another."""
+        with self._lock:
+            enough = len(self._all) >= SLOTS
+        if enough:
+            return
         with suppress(ChildProcessError):
             self.put_back(_Worker())
 
