@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 import time
 
 import anyio
@@ -28,6 +29,10 @@ async def tool(name: str, tag: str) -> str:
             token.checkpoint()
         elif name == "thread":
             await anyio.to_thread.run_sync(functools.partial(poll, token))
+        elif name == "left":
+            await countermand.to_thread(threading.Event().wait)
+        elif name == "block":
+            countermand.interruptible(time.sleep)(3600)
         elif name == "wait":
             with anyio.CancelScope(shield=True):
                 await token.wait()

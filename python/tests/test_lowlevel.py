@@ -36,6 +36,19 @@ def test_i2_silence_under_both_event_loops(low: Server) -> None:
     low.quiet()
 
 
+def test_k08_blocking_code_under_both_event_loops(low: Server) -> None:
+    for number, tool in enumerate(["left", "block"], 1):
+        low.write(call(number, tool, tag=tool))
+        low.mark(f"start {tool}")
+        low.write(cancel(number))
+        low.mark(f"end {tool} peer")
+    low.write(call(3, "echo", tag="answered"))
+    assert text(low.answer(3)) == "answered"
+    assert low.finish() == 0
+    assert low.answers(1) == low.answers(2) == []
+    low.quiet()
+
+
 def test_i3_no_loss_a_handler_that_raises_cancellation_is_answered(low: Server) -> None:
     low.write(call(1, "raise", tag="raise"))
     assert low.answer(1)["error"]["code"] == -32603

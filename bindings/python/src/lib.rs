@@ -9,9 +9,12 @@
 mod callbacks;
 mod connection;
 mod convert;
+mod fate;
+mod main_section;
 mod process;
 mod reader;
 mod signals;
+mod thread_section;
 mod token;
 mod wire;
 
@@ -28,6 +31,11 @@ mod _native {
     use crate::process::Tree;
     #[pymodule_export]
     use crate::signals::Working;
+    use crate::fate::die_with;
+    #[pymodule_export]
+    use crate::main_section::MainSection;
+    #[pymodule_export]
+    use crate::thread_section::ThreadSection;
     #[pymodule_export]
     use crate::token::Token;
     #[pymodule_export]

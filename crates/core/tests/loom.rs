@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32 as Count, Ordering as Plain};
 use std::task::{Context, Poll, Wake, Waker};
 
 use countermand_core::{
-    Cause, Config, Connection, IgnoreReason, Received, Sent, SwallowReason, Time,
+    Cause, Config, Connection, IgnoreReason, Received, Section, Sent, SwallowReason, Time,
 };
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -176,5 +176,26 @@ fn i11_handles_dropped_at_once_give_the_slot_back_once() {
         // Handed out again, the slot is nobody else's.
         let (a, b) = (connection.root().child(), connection.root().child());
         assert_ne!(a.slot(), b.slot());
+    });
+}
+
+/// `section::Section::break_off` and `reach`: without `if state.inside`, or with the lock given back before the call.
+#[test]
+fn i7_right_target_nothing_is_raised_once_the_code_was_left() {
+    loom::model(|| {
+        let section = Arc::new(Section::new());
+        let left = Arc::new(AtomicU32::new(0));
+        let breaking = {
+            let (section, left) = (section.clone(), left.clone());
+            thread::spawn(move || {
+                section.reach(|| assert_eq!(left.load(Ordering::Relaxed), 0));
+                section.break_off(|| assert_eq!(left.load(Ordering::Relaxed), 0))
+            })
+        };
+        if section.enter() {
+            section.leave();
+            left.store(1, Ordering::Relaxed);
+        }
+        assert!(breaking.join().unwrap());
     });
 }

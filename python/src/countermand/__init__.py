@@ -14,11 +14,14 @@ and anywhere below a handler, in a task or a thread::
 from ._callbacks import Unregister
 from ._errors import Cancelled
 from ._guard import guard, run
+from ._interrupt import interruptible
 from ._native import Connection
 from ._options import Options
+from ._pool import in_process, to_process
 from ._process import Process
 from ._signals import instrument, prometheus, stats
 from ._stdio import stdio_server
+from ._threads import to_thread
 from ._token import Token, current
 
 __all__ = [
@@ -30,9 +33,13 @@ __all__ = [
     "Unregister",
     "current",
     "guard",
+    "in_process",
     "instrument",
+    "interruptible",
     "prometheus",
     "run",
     "stats",
     "stdio_server",
+    "to_process",
+    "to_thread",
 ]

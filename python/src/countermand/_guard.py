@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextvars import ContextVar
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _handler
@@ -25,7 +25,7 @@ _wire: ContextVar[Wire | None] = ContextVar("countermand.wire", default=None)
 """The wire on which the server that is being started is to run."""
 
 
-def guard(server: Server, **options: Unpack[Options]) -> Server:
+def guard(server: Server, *, interrupt: bool = False, **options: Unpack[Options]) -> Server:
     """Puts a server under the engine, and returns it.
 
     Its handlers find their token with :func:`countermand.current`, and when it is run over stdio the engine
@@ -34,6 +34,9 @@ def guard(server: Server, **options: Unpack[Options]) -> Server:
     Args:
         server: a ``FastMCP`` of ``mcp`` 1.x or ``fastmcp`` 3 or 4, an ``MCPServer`` of ``mcp`` 2.x, or the
             low-level ``Server`` of either.
+        interrupt: whether a cancel also breaks off a handler that blocks the main thread, as Ctrl-C would: a
+            loop, ``time.sleep``, a socket, ``subprocess.run``. See :func:`countermand.interruptible`, which
+            does it for one function, and in other threads.
         **options: see :class:`countermand.Options`.
 
     Raises:
@@ -42,14 +45,14 @@ def guard(server: Server, **options: Unpack[Options]) -> Server:
     if hasattr(server, _GUARDED):
         return server
     inner = _low_level(server)
-    guard_handlers(inner)
+    guard_handlers(inner, interrupt)
     if inner is not server:
         _guard_stdio(server, inner, options)
     setattr(server, _GUARDED, True)
     return server
 
 
-def run(server: Any, **options: Unpack[Options]) -> None:
+def run(server: Any, *, interrupt: bool = False, **options: Unpack[Options]) -> None:
     """Runs a server over stdio under the engine: the one changed line, in place of ``server.run()``.
 
     Returns when the connection is over. ``grace`` seconds after that the process ends, whatever a handler is
@@ -57,12 +60,13 @@ def run(server: Any, **options: Unpack[Options]) -> None:
 
     Args:
         server: as for :func:`guard`, but for low-level servers: see :func:`stdio_server`.
+        interrupt: as for :func:`guard`.
         **options: see :class:`countermand.Options`.
 
     Raises:
         TypeError: if it cannot be run this way.
     """
-    guard(server, **options)
+    guard(server, interrupt=interrupt, **options)
     if not hasattr(server, "run_stdio_async"):
         raise TypeError(
             "a low-level server is run on streams: async with countermand.stdio_server(server) as (read, "
@@ -71,10 +75,10 @@ def run(server: Any, **options: Unpack[Options]) -> None:
     server.run(transport="stdio")
 
 
-def guard_handlers(server: Any) -> None:
+def guard_handlers(server: Any, interrupt: bool) -> None:
     """Has the engine run every request handler of a low-level server."""
     if not hasattr(server, _GUARDED):
-        sdk().wrap(server, _handler.run)
+        sdk().wrap(server, partial(_handler.run, interrupt=True) if interrupt else _handler.run)
         setattr(server, _GUARDED, True)
 
 

@@ -20,7 +20,9 @@ from typing import Any, cast
 import anyio
 
 from ._errors import Cancelled
+from ._interrupt import main_section, on_main_thread
 from ._link import current_link
+from ._native import MainSection
 from ._sdk import CANCELLED, INTERNAL_ERROR
 from ._token import Token, _current  # pyright: ignore[reportPrivateUsage]
 
@@ -28,8 +30,11 @@ if sys.version_info < (3, 11):
     from exceptiongroup import BaseExceptionGroup  # anyio brings it
 
 
-async def run(request_id: Any, call: Callable[[], Awaitable[Any]]) -> Any:
-    """Awaits ``call`` as the handler of the request that the SDK knows by this id."""
+async def run(request_id: Any, call: Callable[[], Awaitable[Any]], interrupt: bool = False) -> Any:
+    """Awaits ``call`` as the handler of the request that the SDK knows by this id.
+
+    With ``interrupt``, what blocks the main thread in it is broken off when the request is cancelled.
+    """
     link = current_link.get()
     generation = None if link is None else link.waiting.pop(request_id, None)
     if link is None or generation is None:
@@ -39,8 +44,9 @@ async def run(request_id: Any, call: Callable[[], Awaitable[Any]]) -> Any:
         raise failure(CANCELLED, "Request cancelled")
     token = Token(link.wire.connection, generation)
     before = _current.set(token)
-    steps = _Steps(call, token)
-    link.running[generation] = (steps.scope, token)
+    section = main_section(token) if interrupt and on_main_thread() else None
+    steps = _Steps(call, token, section)
+    link.runs(generation, steps.scope, token)
     try:
         with steps.scope:
             try:
@@ -57,10 +63,10 @@ async def run(request_id: Any, call: Callable[[], Awaitable[Any]]) -> Any:
                     raise failure(INTERNAL_ERROR, "Internal error: the handler was cancelled") from error
         raise failure(CANCELLED, "Request cancelled")
     finally:
-        del link.running[generation]
+        if section is not None:
+            section.close()
         _current.reset(before)
-        if link.wire.finish(generation) == "silent":
-            link.report()
+        link.exited(generation)
 
 
 class _Steps:
@@ -71,21 +77,23 @@ class _Steps:
     token is asked, and the cancellation raised where the scope's own would be: not within a shield.
     """
 
-    def __init__(self, call: Callable[[], Awaitable[Any]], token: Token) -> None:
+    def __init__(self, call: Callable[[], Awaitable[Any]], token: Token, section: MainSection | None) -> None:
         self.scope = anyio.CancelScope()
         self.cancelled = False
         """Whether the cancellation was raised here."""
         self._call = call
         self._token = token
+        self._section = section
 
     def __await__(self) -> Generator[Any, Any, Any]:
         handler = self._call().__await__()
-        token = self._token
+        token, section = self._token, self._section
         value: Any = None
         error: BaseException | None = None
         while True:
             try:
-                wanted = handler.send(value) if error is None else handler.throw(error)
+                step, what = (handler.send, value) if error is None else (handler.throw, error)
+                wanted = step(what) if section is None or token.cancelled else section.run(step, what)
             except StopIteration as stop:
                 return stop.value
             error = None

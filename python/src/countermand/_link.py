@@ -16,8 +16,10 @@ from types import TracebackType
 from typing import Any
 
 import anyio
+import anyio.to_thread
 
 from ._native import Token, Wire
+from ._running import Running
 from ._sdk import Sdk
 from ._signals import opened, tell
 
@@ -43,11 +45,12 @@ class Link:
         self.sdk = sdk
         self.waiting: dict[Any, int] = {}
         """Generations of requests that no handler has started for, by the id that the SDK knows them by."""
-        self.running: dict[int, tuple[anyio.CancelScope, Token]] = {}
-        """The scopes and tokens of running handlers."""
+        self.running: dict[int, Running] = {}
+        """The handlers that run."""
         self.read = ReadStream(self)
         self.write = WriteStream(self)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._slots: Any = None
         self._outgoing: list[str] = []
         self._draining = False
         self._paused = False
@@ -56,6 +59,7 @@ class Link:
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Link]:
         """Serves while the block runs; at its end the connection is over."""
+        self._slots = anyio.to_thread.current_default_thread_limiter()
         try:
             self._loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -73,6 +77,22 @@ class Link:
         finally:
             self._loop.remove_reader(self.wire.fileno())
             self._end()
+
+    def runs(self, generation: int, scope: anyio.CancelScope, token: Token) -> None:
+        """A handler starts in this scope and in the task that calls this."""
+        if self._loop is not None:
+            task: Any = asyncio.current_task(self._loop)
+        else:
+            import trio
+
+            task = trio.lowlevel.current_task()
+        self.running[generation] = Running(scope, token, task, self._slots)
+
+    def exited(self, generation: int) -> None:
+        """A handler has ended."""
+        self.running.pop(generation).exited()
+        if self.wire.finish(generation) == "silent":
+            self.report()
 
     def _end(self) -> None:
         self._flush()
@@ -99,11 +119,9 @@ class Link:
             if kind == _MESSAGE:
                 self._take(generation, payload or "")
             elif kind == _CANCELLED:
-                running = self.running.get(generation)
-                if running is not None:
-                    scope, token = running
-                    scope.cancel()
-                    token.give_way()
+                handler = self.running.get(generation)
+                if handler is not None:
+                    handler.cancel()
             elif kind == _WRITABLE:
                 if self._congested is not None:
                     self._congested.set()

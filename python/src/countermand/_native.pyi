@@ -1,8 +1,12 @@
 """The engine: `bindings/python`."""
 
-from typing import Any, Literal, TypedDict
+from collections.abc import Callable
+from typing import Any, Literal, ParamSpec, TypedDict, TypeVar
 
 from typing_extensions import Self, Unpack
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 _Cause = Literal["peer", "timeout", "disconnect", "shutdown", "local"]
 
@@ -146,6 +150,28 @@ class Tree:
     def output(self) -> tuple[bytes, bytes]: ...
     def notify_exited(self, queue: Callbacks, key: int) -> None: ...
     def notify_ended(self, queue: Callbacks, key: int) -> None: ...
+class MainSection:
+    """Stretches of one handler's code on the main thread: broken off once, when its token trips."""
+
+    def __new__(cls, token: Token) -> Self: ...
+    def run(self, function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R: ...
+    def close(self) -> None: ...
+    @staticmethod
+    def wanted() -> bool:
+        """Whether the code that runs on the main thread now is to be broken off."""
+    @staticmethod
+    def claim() -> tuple[_Cause, str | None] | None:
+        """Who is told a cause must raise at once, and is told once."""
+
+class ThreadSection:
+    """One call of a function that may be broken off, in a thread other than the main one."""
+
+    def __new__(cls, exception: type[BaseException]) -> Self: ...
+    def run(self, function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R: ...
+    def break_off(self) -> bool: ...
+
+def die_with(fd: int) -> None:
+    """Kills this process's group, from a thread without the GIL, when ``fd`` can be read or is hung up."""
 
 class Wire:
     def __new__(

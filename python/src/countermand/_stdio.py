@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def stdio_server(
-    server: Any = None, **options: Unpack[Options]
+    server: Any = None, *, interrupt: bool = False, **options: Unpack[Options]
 ) -> AsyncGenerator[tuple[ReadStream, WriteStream]]:
     """Serves MCP on this process's stdin and stdout, read and written by the engine.
 
@@ -38,6 +38,7 @@ async def stdio_server(
 
     Args:
         server: a low-level ``Server`` of ``mcp`` 1.x or 2.x.
+        interrupt: as for :func:`countermand.guard`.
         **options: see :class:`countermand.Options`.
 
     Raises:
@@ -46,7 +47,7 @@ async def stdio_server(
     if server is not None:
         from ._guard import guard_handlers
 
-        guard_handlers(server)
+        guard_handlers(server, interrupt)
     with sigint_to_the_engine():
         async with serving(Wire(**options)) as link:
             yield link.read, link.write

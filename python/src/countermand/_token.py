@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from subprocess import PIPE, CompletedProcess
 from threading import Lock
+from typing import TypeVar, overload
 
 import anyio
 
 from ._callbacks import Registrations, Unregister, from_any_thread
 from ._native import Token as NativeToken
 from ._process import GRACE, Command, Environment, Folder, Process, Redirect, completed, ended, start
+
+T = TypeVar("T")
 
 _families = Lock()
 
@@ -139,6 +143,38 @@ class Token(NativeToken):
             await event.wait()
         finally:
             unregister()
+
+    @overload
+    def guard(self, iterable: AsyncIterable[T]) -> AsyncIterator[T]: ...
+
+    @overload
+    def guard(self, iterable: Iterable[T]) -> Iterator[T]: ...
+
+    def guard(self, iterable: Iterable[T] | AsyncIterable[T]) -> Iterator[T] | AsyncIterator[T]:
+        """The same items, with a checkpoint before each: ``for`` and ``async for`` end when the token trips.
+
+        An ``async for`` also ends while it waits for an item, whichever token trips: also a child's, which
+        cancels no task.
+        """
+        from ._loops import AsyncGuard, guarded
+
+        if isinstance(iterable, AsyncIterable):
+            return AsyncGuard(self, iterable)
+        return guarded(self, iterable)
+
+    def shield(self, budget: float) -> AbstractAsyncContextManager[None]:
+        """Lets cleanup await although the request was cancelled, for at most ``budget`` seconds::
+
+            finally:
+                async with token.shield(2):
+                    await connection.rollback()
+
+        What has not ended by then is cancelled. If the request was cancelled, the block is left and the
+        cancellation goes on; otherwise :class:`TimeoutError` is raised. Under asyncio and trio.
+        """
+        from ._loops import shield
+
+        return shield(self, budget)
 
 
 _current: ContextVar[Token] = ContextVar("countermand.current")
