@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -44,6 +45,11 @@ def cpu_loop(session: Session) -> Seen:
     return after_cancel(session, call, session.cancel(call.id), patience=LONG + 1)
 
 
+def never_asks(tool: str, session: Session) -> Seen:
+    call = session.start(tool, LONG)
+    return after_cancel(session, call, session.cancel(call.id), patience=LONG + 1)
+
+
 def queued(session: Session) -> Seen:
     loop = session.start("spin", LONG)
     call = session.call("sleep", 0.1)
@@ -65,6 +71,28 @@ def busy_threads(session: Session) -> Seen:
     busy = [session.call("block", LONG) for _ in range(45)]
     session.wait(lambda: sum(map(bool, map(session.started, busy))) >= 40, 1)
     return after_cancel(session, call, session.cancel(call.id), patience=LONG + 1)
+
+
+def cancelled_threads(session: Session) -> Seen:
+    # Nothing stops what runs in these threads; who comes after should not have to wait for them.
+    held = [session.call("hold", LONG) for _ in range(60)]
+    session.wait(lambda: sum(map(bool, map(session.started, held))) >= 40, 1)
+    for call in held:
+        session.cancel(call.id)
+    at = time.monotonic_ns()
+    call = session.call("hold", 0)
+    session.wait(lambda: session.replies(call.id) or session.ended(), 2 * LONG)
+    took = time.monotonic_ns() - at
+    answered = bool(session.replies(call.id))
+    session.wait(lambda: all(map(session.exited, filter(session.started, held))), 2 * LONG)
+    listen(session)
+    if seen := broken(session):
+        return seen
+    strays = sum(bool(session.replies(call.id)) for call in held)
+    detail = f"answered after {took} ns, {strays} answers to cancelled calls"
+    if not answered:
+        return Seen("no answer", False, detail)
+    return Seen(f"answer {duration(took)}", took < PROMPT and not strays, detail)
 
 
 def after_the_answer(session: Session) -> Seen:
@@ -239,6 +267,9 @@ SITUATIONS = (
     Situation('7 and "7", cancel 7', number_and_string),
     Situation("id again, old runs on", id_again_while_the_old_runs),
     Situation("45 threads busy", busy_threads, threads=True),
+    Situation("60 cancelled, 1 more", cancelled_threads, threads=True),
+    Situation("never asks: a loop", partial(never_asks, "loop")),
+    Situation("never asks: a call", partial(never_asks, "stuck")),
     Situation("stdin closed, 3 busy", stdin_closed),
     Situation("process tree, cancel", partial(tree, lambda session, call: session.cancel(call.id))),
     Situation("... stdin closed", partial(tree, lambda session, _: session.close_stdin())),

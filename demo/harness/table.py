@@ -13,8 +13,8 @@ _CELL = 13
 LEGEND = """\
 The time is from the cancel's last byte to the end of the handler (stdin closed: of the process).
 quiet: nothing was sent for the cancelled request        reply, error: it was answered all the same
-left: how many of a tree's five processes run on         -: this SDK runs no tool in a thread
-!: not what should happen"""
+left: how many of a tree's five processes run on         answer: how long the next call waited
+-: this SDK runs no tool in a thread                     !: not what should happen"""
 
 
 class Table:

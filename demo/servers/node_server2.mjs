@@ -1,5 +1,5 @@
 // The demo's server on the TypeScript SDK 2.x. `guarded` on the command line changes one line, the last, and
-// who runs the tree of processes.
+// who runs what never asks its token: the tree of processes, and code that blocks.
 
 import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -7,8 +7,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { McpServer } from '@modelcontextprotocol/server';
 import { StdioServerTransport } from '@modelcontextprotocol/server/stdio';
-import { current, guard } from 'countermand';
+import { current, guard, runInWorker } from 'countermand';
 import { z } from 'zod';
+import { loop, stuck } from './blocking.mjs';
 import { freshTree, report, reported } from './report.mjs';
 
 const server = new McpServer({ name: 'demo', version: '1.0.0' });
@@ -38,6 +39,14 @@ tool('spin', (seconds, signal) => {
 	const end = performance.now() + seconds * 1000;
 	while (performance.now() < end && !stopAsked());
 });
+
+// Block the thread that they run in, and never ask.
+for (const blocking of [loop, stuck]) {
+	tool(blocking.name, (seconds) => {
+		if (process.argv[2] !== 'guarded') return blocking(seconds);
+		return runInWorker(new URL('blocking.mjs', import.meta.url), seconds, { name: blocking.name });
+	});
+}
 
 // Runs a command that leaves much behind.
 tool('tree', (_seconds, signal, tag) => {

@@ -1,6 +1,7 @@
 """The demo's server on the Python SDK 1.x.
 
-`guarded` on the command line changes one line, the last, and who runs the tree of processes.
+`guarded` on the command line changes one line, the last, and who runs what never asks its token: the tree of
+processes, and code that blocks.
 """
 
 import asyncio
@@ -21,6 +22,8 @@ def stop_asked() -> bool:
     except LookupError:
         return False
 
+
+interruptible = countermand.interruptible if "guarded" in sys.argv else lambda function: function
 
 server = FastMCP("demo")
 
@@ -73,6 +76,38 @@ async def block(tag: str, seconds: float) -> str:
                 time.sleep(0.005)
 
     await anyio.to_thread.run_sync(body)
+    return tag
+
+
+@server.tool()
+async def hold(tag: str, seconds: float) -> str:
+    """Blocks a thread, and never asks."""
+
+    def body() -> None:
+        with reported(tag):
+            time.sleep(seconds)
+
+    await anyio.to_thread.run_sync(body)
+    return tag
+
+
+@server.tool()
+@interruptible
+async def loop(tag: str, seconds: float) -> str:
+    """Blocks the event loop with a loop that never asks."""
+    end = time.monotonic() + seconds
+    with reported(tag):
+        while time.monotonic() < end:
+            pass
+    return tag
+
+
+@server.tool()
+@interruptible
+async def stuck(tag: str, seconds: float) -> str:
+    """Blocks the event loop in a call."""
+    with reported(tag):
+        time.sleep(seconds)
     return tag
 
 

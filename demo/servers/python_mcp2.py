@@ -1,6 +1,7 @@
 """The demo's server on the Python SDK 2.x.
 
-`guarded` on the command line changes one line, the last, and who runs the tree of processes.
+`guarded` on the command line changes one line, the last, and who runs what never asks its token: the tree of
+processes, and code that blocks.
 """
 
 import asyncio
@@ -21,6 +22,8 @@ def stop_asked() -> bool:
     except LookupError:
         return False
 
+
+interruptible = countermand.interruptible if "guarded" in sys.argv else lambda function: function
 
 server = MCPServer("demo")
 
@@ -69,6 +72,34 @@ def block(tag: str, seconds: float) -> str:
     with reported(tag):
         while time.monotonic() < end and not stop_asked():
             time.sleep(0.005)
+    return tag
+
+
+@server.tool()
+def hold(tag: str, seconds: float) -> str:
+    """Blocks a thread, and never asks."""
+    with reported(tag):
+        time.sleep(seconds)
+    return tag
+
+
+@server.tool()
+@interruptible
+async def loop(tag: str, seconds: float) -> str:
+    """Blocks the event loop with a loop that never asks."""
+    end = time.monotonic() + seconds
+    with reported(tag):
+        while time.monotonic() < end:
+            pass
+    return tag
+
+
+@server.tool()
+@interruptible
+async def stuck(tag: str, seconds: float) -> str:
+    """Blocks the event loop in a call."""
+    with reported(tag):
+        time.sleep(seconds)
     return tag
 
 

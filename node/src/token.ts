@@ -142,7 +142,7 @@ export class TokenNode implements Token {
 	 */
 	lend(): (Address & { handle: number }) | undefined {
 		const handle = this.handle();
-		return handle < 0 ? undefined : { tree: this.words.tree, ...native.tokenChild(handle) };
+		return handle < 0 ? undefined : { tree: this.words.tree, ...native.tokenLend(handle) };
 	}
 
 	get cancelled(): boolean {

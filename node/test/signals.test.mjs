@@ -149,3 +149,22 @@ test('k08_what_outlives_its_grace_is_an_orphan_and_listed', async () => {
 	assert.deepEqual([row.orphans, row.orphaned, row.cancelled.peer], [1, 1, 2]);
 	assert.ok(row.latencyMs.max >= 390);
 });
+
+test('k08_a_thread_and_a_process_that_run_on_are_listed', async () => {
+	const peer = await open();
+	const [thread, child] = [Peer.id(), Peer.id()];
+	peer.write(call(thread, 'thread', { tag: 'thread' }), call(child, 'process', { tag: 'process' }));
+	await peer.event('job', 'thread');
+	await peer.event('process', 'process');
+	peer.write(cancel(thread), cancel(child));
+	let seen = await signals(peer);
+	while (seen.stats.orphans.length < 2) seen = await signals(peer);
+	const work = (id) => seen.stats.orphans.find((orphan) => orphan.id === `${id}`)?.work;
+	assert.deepEqual(work(thread), ['thread'], 'its handler has left it behind');
+	const [handler, left] = work(child);
+	assert.equal(handler, 'handler');
+	assert.match(left, /^process \d+$/);
+	process.kill(Number(left.slice('process '.length)), 'SIGKILL');
+	while (work(child) !== undefined) seen = await signals(peer);
+	assert.equal(seen.stats.works, 1);
+});

@@ -11,6 +11,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import countermand
+from blocking import block
 from countermand import current
 from report import report
 from sdk import FastMCP
@@ -45,6 +46,20 @@ async def mail(tag: str) -> str:
     current().commit()
     report(f"start {tag}")
     await anyio.sleep(3600)
+    return tag
+
+
+@server.tool()
+async def thread(tag: str, file: str) -> str:
+    """Leaves a thread behind, which runs while there is the file."""
+    return await countermand.to_thread(block, file, tag)
+
+
+@server.tool()
+async def process(tag: str) -> str:
+    """Waits for a process that ignores SIGTERM, and has an hour for it."""
+    deaf = f"trap '' TERM; echo @start {tag} >&2; while :; do sleep 1; done"
+    await current().run(["sh", "-c", deaf], grace=3600, stderr=None)
     return tag
 
 

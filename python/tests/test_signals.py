@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pathlib
 import random
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -152,3 +155,26 @@ def test_k08_what_outlives_its_grace_is_an_orphan_and_listed(server: Server) -> 
     (row,) = [row for row in seen["stats"]["tools"] if row["tool"] == "linger"]
     assert (row["orphans"], row["orphaned"], row["cancelled"]["peer"]) == (1, 1, 2)
     assert 0.39 <= row["latency"]["max"] < 30
+
+
+def test_k08_a_thread_and_a_process_that_run_on_are_listed(server: Server, tmp_path: pathlib.Path) -> None:
+    thread, process = server.id(), server.id()
+    file = tmp_path / "go on"
+    file.touch()
+    server.write(call(thread, "thread", tag="thread", file=str(file)), call(process, "process", tag="process"))
+    server.mark("start thread")
+    server.mark("start process")
+    server.write(cancel(thread), cancel(process))
+    seen = signals(server)
+    while len(seen["stats"]["orphans"]) < 2:
+        seen = signals(server)
+    work = {orphan["id"]: orphan["work"] for orphan in seen["stats"]["orphans"]}
+    assert work[thread] == ["thread"], "its handler has left it behind"
+    handler, left = work[process]
+    assert handler == "handler"
+    assert left.startswith("process ")
+    file.unlink()
+    os.kill(int(left.removeprefix("process ")), signal.SIGKILL)
+    while seen["stats"]["orphans"]:
+        seen = signals(server)
+    assert seen["stats"]["works"] == 0

@@ -4,7 +4,7 @@
 use std::str::FromStr;
 use std::sync::{Arc, LazyLock};
 
-use countermand_core::{Cause, Config, Connection, Page, Token};
+use countermand_core::{Cause, Config, Connection, Page, Token, Work, Working};
 use napi::{Error, Result, Status};
 use napi_derive::napi;
 use parking_lot::Mutex;
@@ -12,7 +12,13 @@ use slab::Slab;
 
 use crate::wire::{entry, generation};
 
-static TOKENS: Mutex<Slab<Token>> = Mutex::new(Slab::new());
+static TOKENS: Mutex<Slab<Held>> = Mutex::new(Slab::new());
+
+struct Held {
+    token: Token,
+    /// What a thread that was lent the token does for its request.
+    _working: Option<Working>,
+}
 
 /// The tree of tokens that belong to no wire: nothing trips them but their holders.
 static FREE: LazyLock<Connection> = LazyLock::new(|| Connection::new(Config::default()));
@@ -33,14 +39,19 @@ pub(crate) fn cause(name: &str) -> Result<Cause> {
 }
 
 fn hold(token: Token) -> HeldToken {
+    hold_with(token, None)
+}
+
+fn hold_with(token: Token, working: Option<Working>) -> HeldToken {
     let (slot, serial) = token.slot();
-    let handle = u32::try_from(TOKENS.lock().insert(token)).unwrap_or(u32::MAX);
+    let held = Held { token, _working: working };
+    let handle = u32::try_from(TOKENS.lock().insert(held)).unwrap_or(u32::MAX);
     HeldToken { handle, slot, serial }
 }
 
 pub(crate) fn held(handle: u32) -> Result<Token> {
     let tokens = TOKENS.lock();
-    let token = tokens.get(handle as usize).cloned();
+    let token = tokens.get(handle as usize).map(|held| held.token.clone());
     token.ok_or_else(|| Error::new(Status::InvalidArg, format!("no token has the handle {handle}")))
 }
 
@@ -64,6 +75,14 @@ pub(crate) fn free_page(number: usize) -> Option<Arc<Page>> {
 #[napi(catch_unwind)]
 pub fn token_child(token: u32) -> Result<HeldToken> {
     Ok(hold(held(token)?.child()))
+}
+
+/// A child for a thread, which counts as work of the request until the child is closed.
+#[napi(catch_unwind)]
+pub fn token_lend(token: u32) -> Result<HeldToken> {
+    let child = held(token)?.child();
+    let working = child.work(Work::Thread);
+    Ok(hold_with(child, working))
 }
 
 /// Trips a token and everything below it; false if it had tripped before.

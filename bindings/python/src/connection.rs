@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::convert::{self, generation, time};
-use crate::signals::{self, Working};
+use crate::signals;
 
 /// One ordered channel with one peer, and every decision about it.
 #[pyclass(frozen, module = "countermand._native")]
@@ -112,13 +112,6 @@ impl Connection {
     fn reports<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let reports = self.connection.take_reports();
         reports.iter().map(|report| signals::report(py, report)).collect()
-    }
-
-    /// A thread, or a process by its pid, begins to run for this request; `None` if it is not in the table.
-    #[pyo3(signature = (request, kind, pid=None))]
-    fn work(&self, request: u64, kind: &str, pid: Option<u32>) -> PyResult<Option<Working>> {
-        let working = self.connection.work(generation(request), signals::work(kind, pid)?);
-        Ok(working.map(|working| Working(Mutex::new(Some(working)))))
     }
 
     /// This request has committed an effect that cannot be taken back.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use countermand_core::{Generation, Id};
+use parking_lot::Mutex;
 use pyo3::exceptions::{PyLookupError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -11,6 +12,7 @@ use pyo3::types::PyType;
 use crate::connection::Connection;
 use crate::convert;
 use crate::reader::Reader;
+use crate::signals::{self, Working};
 
 /// What `countermand.Token` is made of.
 #[pyclass(subclass, frozen, module = "countermand._native")]
@@ -90,6 +92,13 @@ impl Token {
     /// The request has committed an effect that cannot be taken back.
     fn commit(&self) -> bool {
         self.connection.commit(self.generation)
+    }
+
+    /// A thread, or a process by its pid, begins to run for the request; `None` if that is over.
+    #[pyo3(signature = (kind, pid=None))]
+    fn work(&self, kind: &str, pid: Option<u32>) -> PyResult<Option<Working>> {
+        let working = self.inner.work(signals::work(kind, pid)?);
+        Ok(working.map(|working| Working(Mutex::new(Some(working)))))
     }
 
     /// The loop has learned of the trip: a thread that polls this request's tokens sees it first.

@@ -16,9 +16,9 @@ use crate::words::Page;
 /// Clones are handles on the same node. While a handle lives, its node stays what it was, also
 /// after the request has ended.
 pub struct Token {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     page: Arc<Page>,
-    slot: u32,
+    pub(crate) slot: u32,
     serial: u32,
 }
 

@@ -101,6 +101,14 @@ impl Tree {
         self.reasons.get(&slot).cloned()
     }
 
+    /// The node below the root that this one is, or stands below.
+    pub(crate) fn top(&self, mut slot: u32) -> u32 {
+        while slot != ROOT && self.nodes[slot as usize].parent != ROOT {
+            slot = self.nodes[slot as usize].parent;
+        }
+        slot
+    }
+
     /// Makes a child of `parent`, attached, and says its slot and serial; it is born tripped if the
     /// parent is.
     #[inline(always)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use slab::Slab;
 
 use crate::connection::Shared;
-use crate::{Cause, Connection, Generation, Id, Time, Work};
+use crate::{Cause, Generation, Id, Time, Token, Work};
 
 /// One thread or process that runs for a request.
 pub(crate) struct Running {
@@ -65,13 +65,16 @@ impl Drop for Working {
     }
 }
 
-impl Connection {
-    /// A thread or a process begins to run for this request. `None` if the request is not in the table.
-    pub fn work(&self, generation: Generation, work: Work) -> Option<Working> {
+impl Token {
+    /// A thread or a process begins to run for the request that this is a token of, or a token below it. `None`
+    /// if it is of none, or if that is no longer in the table.
+    pub fn work(&self, work: Work) -> Option<Working> {
         let mut state = self.shared.state.lock();
-        let entry = state.table.get(generation)?;
+        let top = state.tree.top(self.slot);
+        // Nothing here is as rare as this: the table keeps no index for it.
+        let entry = state.table.iter().find(|entry| entry.token == Some(top))?;
         let cancelled = entry.cancelled.as_ref().map(|cancelled| (cancelled.at, cancelled.cause));
-        let (id, row) = (entry.wire.clone(), entry.row);
+        let (generation, id, row) = (entry.generation, entry.wire.clone(), entry.row);
         let key = state.works.add(Running { generation, work, id, row, cancelled });
         Some(Working { shared: self.shared.clone(), key })
     }

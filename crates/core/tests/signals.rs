@@ -94,7 +94,7 @@ fn k08_what_runs_on_is_an_orphan_until_it_ends() {
     let connection = Connection::new(Config::default());
     let stuck = call(&connection, 1, "stuck", at(0));
     assert!(connection.start(stuck, at(0)));
-    let thread = connection.work(stuck, Work::Thread).unwrap();
+    let thread = connection.token(stuck).unwrap().work(Work::Thread).unwrap();
     let _waits = call(&connection, 2, "stuck", at(0));
     cancel(&connection, 1, at(100));
     cancel(&connection, 2, at(100));
@@ -125,13 +125,15 @@ fn k08_work_that_begins_after_the_cancel_is_an_orphan_too() {
     let request = call(&connection, 1, "tool", at(0));
     assert!(connection.start(request, at(0)));
     cancel(&connection, 1, at(0));
-    let process = connection.work(request, Work::Process(4711)).unwrap();
+    let token = connection.token(request).unwrap();
+    let process = token.child().child().work(Work::Process(4711)).unwrap();
     connection.finish(request, at(1));
     let snapshot = connection.signals(at(2_000));
     assert_eq!(snapshot.orphans[0].work, [Work::Process(4711)]);
     drop(process);
     connection.send(br#"{"jsonrpc":"2.0","id":1,"result":{}}"#, at(2_000));
-    assert!(connection.work(request, Work::Thread).is_none(), "the request is gone");
+    assert!(token.work(Work::Thread).is_none(), "the request is gone");
+    assert!(connection.root().work(Work::Thread).is_none(), "the root is no request's");
 }
 
 #[test]

@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { McpServer } from '@modelcontextprotocol/server';
 import { StdioServerTransport } from '@modelcontextprotocol/server/stdio';
 import { AggregationTemporality, MeterProvider, MetricReader } from '@opentelemetry/sdk-metrics';
-import { current, guard, instrument, onCancelled, prometheus, stats } from 'countermand';
+import { current, guard, instrument, onCancelled, prometheus, runInWorker, stats } from 'countermand';
 import { z } from 'zod';
 
 class Reader extends MetricReader {
@@ -48,6 +48,16 @@ tool('mail', async ({ tag }) => {
 	token.commit();
 	tell('start', { tag });
 	await token.whenCancelled();
+	return text(tag);
+});
+tool('thread', async ({ tag }) => {
+	const jobs = new URL('jobs.mjs', import.meta.url);
+	return text(await runInWorker(jobs, { tag }, { name: 'loop', graceMs: 1e6 }));
+});
+tool('process', async ({ tag }) => {
+	const deaf = 'trap "" TERM; echo "$0"; while :; do sleep 1; done';
+	const said = JSON.stringify({ event: 'process', tag });
+	await current().spawn('sh', ['-c', deaf, said], { graceMs: 1e6, stdio: ['ignore', 3, 'inherit'] }).exited;
 	return text(tag);
 });
 tool('echo', async () => text('still here'));

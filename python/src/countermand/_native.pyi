@@ -66,10 +66,6 @@ class Connection:
         ``{"id": int | str, "method": str, "tool": str | None, "cause": str, "reason": str | None,
         "latency": float | None}``
         """
-    def work(
-        self, request: int, kind: Literal["thread", "process"], pid: int | None = None
-    ) -> Working | None:
-        """A thread, or a process by its pid, begins to run for this request; None if it is gone."""
     def commit(self, request: int) -> bool:
         """This request has committed an effect that cannot be taken back; False if it is not in the table."""
 
@@ -102,6 +98,8 @@ class Token:
         If the request is cancelled, before or after, it counts as abandoned with effects in `stats`. False
         once the request has been answered.
         """
+    def work(self, kind: Literal["thread", "process"], pid: int | None = None) -> Working | None:
+        """A thread, or a process by its pid, begins to run for its request; None if that is over."""
     def give_way(self) -> None:
         """After a trip: leaves the GIL to another thread that polls, until it has seen it; 2 ms at most."""
     def cancel(self, reason: str | None = None) -> bool:

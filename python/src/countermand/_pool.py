@@ -80,6 +80,9 @@ class _ProcessJob(Job):
         self._lock = Lock()
         self._worker: _Worker | None = None
 
+    def start(self) -> None:
+        """What works for the request is the process, as soon as there is one."""
+
     def stop(self) -> None:
         with self._lock:
             if self._worker is not None:
@@ -99,6 +102,8 @@ class _ProcessJob(Job):
                 _workers.put_back(worker)
                 return None
             self._worker = worker
+        if self.token is not None:
+            self._working = self.token.work("process", worker.pid)
         try:
             answer = worker.ask(call)
         except (EOFError, OSError):
@@ -141,6 +146,11 @@ class _Worker:
                 f"a worker process could not start ({_ending(code)}): if its error says nothing else, the "
                 'script serves at its top level, and not under `if __name__ == "__main__":`'
             ) from None
+
+    @property
+    def pid(self) -> int | None:
+        """The number of the process."""
+        return self._process.pid
 
     def waits(self) -> bool:
         """Whether it still is there: something else may have ended it meanwhile."""

@@ -20,7 +20,7 @@ import anyio.lowlevel
 
 from ._callbacks import from_any_thread
 from ._interrupt import Interrupted
-from ._native import ThreadSection
+from ._native import ThreadSection, Working
 from ._token import Token, _current  # pyright: ignore[reportPrivateUsage]
 
 R = TypeVar("R")
@@ -77,6 +77,7 @@ async def await_job(job: Job, token: Token | None, slots: anyio.CapacityLimiter)
             event = anyio.Event()
             job.tell = from_any_thread(event.set)
             unregister = None if token is None else token.on_cancel(job.give_up)
+            job.token = token
             try:
                 _pool.submit(job)
                 await event.wait()
@@ -100,11 +101,14 @@ class Job:
         """Calls it in the section, if there is one."""
         self._call = call if section is None else partial(section.run, call)
         self._section = section
+        self._working: Working | None = None
         self._result: Any = None
         self._error: BaseException | None = None
         self.submitted = False
         self.finished = False
         self.given_up = False
+        self.token: Token | None = None
+        """Of the request for which it is done."""
         self.tell: Callable[[], object] = lambda: None
         """Called from any thread when the job is done or given up."""
 
@@ -112,11 +116,19 @@ class Job:
         """In the thread. One that was given up before does not start."""
         if not self.given_up:
             try:
+                self.start()
                 self._result = self._call()
             except BaseException as error:
                 self._error = error
+            if self._working is not None:
+                self._working.close()
         # What the call refers to is let go of here, not when the next job comes.
         del self._call
+
+    def start(self) -> None:
+        """The thread counts as the request's work."""
+        if self.token is not None:
+            self._working = self.token.work("thread")
 
     def give_up(self) -> None:
         """Nobody waits for it any more. From any thread; does nothing once it has finished."""

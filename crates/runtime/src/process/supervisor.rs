@@ -7,7 +7,7 @@ use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use countermand_core::Watch;
+use countermand_core::{Watch, Working};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::ioctl_fionbio;
@@ -26,6 +26,8 @@ pub(super) struct Record {
     keeper: i32,
     /// Until the tree has ended.
     watch: Option<Watch>,
+    /// Until nothing of it is left: what outlives SIGKILL is listed among the orphans.
+    work: Option<Working>,
     capture: Option<Capture>,
 }
 
@@ -84,10 +86,11 @@ impl Record {
         inner: Arc<Inner>,
         keeper: i32,
         watch: Watch,
+        work: Option<Working>,
         capture: Option<Capture>,
     ) -> Self {
         let control = inner.control.lock().clone();
-        Self { inner, control, keeper, watch: Some(watch), capture }
+        Self { inner, control, keeper, watch: Some(watch), work, capture }
     }
 
     fn poll<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
@@ -119,6 +122,7 @@ impl Record {
         platform::reap(self.keeper, leader);
         self.inner.control.lock().take();
         self.control = None;
+        self.work = None;
         self.ended(0);
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-use countermand_core::Token;
+use countermand_core::{Token, Work};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::{fcntl_dupfd_cloexec, ioctl_fionbio};
 
@@ -237,7 +237,8 @@ fn start(
     // A token that trips between the fork and here wakes it at once.
     let watch = token.watch(&Waker::from(inner.clone()));
     let (capture, pipes) = split(pipes);
-    supervisor.add(Record::new(inner.clone(), keeper, watch, capture));
+    let work = token.work(Work::Process(leader.unsigned_abs()));
+    supervisor.add(Record::new(inner.clone(), keeper, watch, work, capture));
     Ok((Tree { inner }, pipes))
 }
 
