@@ -161,7 +161,8 @@ def test_k08_a_thread_and_a_process_that_run_on_are_listed(server: Server, tmp_p
     thread, process = server.id(), server.id()
     file = tmp_path / "go on"
     file.touch()
-    server.write(call(thread, "thread", tag="thread", file=str(file)), call(process, "process", tag="process"))
+    server.write(call(thread, "thread", tag="thread", file=str(file)))
+    server.write(call(process, "process", tag="process"))
     server.mark("start thread")
     server.mark("start process")
     server.write(cancel(thread), cancel(process))

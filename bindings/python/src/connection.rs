@@ -1,7 +1,6 @@
 //! The sans-I/O connection: for transports of one's own, and for the scenarios.
 
 use countermand_core::{Inbound, Received, Sent, Silence};
-use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 

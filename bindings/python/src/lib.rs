@@ -28,12 +28,13 @@ mod _native {
     #[pymodule_export]
     use crate::connection::Connection;
     #[pymodule_export]
-    use crate::process::Tree;
-    #[pymodule_export]
-    use crate::signals::Working;
     use crate::fate::die_with;
     #[pymodule_export]
     use crate::main_section::MainSection;
+    #[pymodule_export]
+    use crate::process::Tree;
+    #[pymodule_export]
+    use crate::signals::Working;
     #[pymodule_export]
     use crate::thread_section::ThreadSection;
     #[pymodule_export]

@@ -65,7 +65,7 @@ impl MainSection {
     #[new]
     fn new(token: &Bound<'_, Token>) -> PyResult<Self> {
         let sender = knocker()?.clone();
-        let token = token.get().token.clone();
+        let token = token.get().inner.clone();
         // SAFETY: has no preconditions.
         let thread = unsafe { libc::pthread_self() };
         let main = Arc::new(Main { section: Section::new(), token, thread, sender });
@@ -134,12 +134,12 @@ fn knocker() -> PyResult<&'static Sender<Arc<Main>>> {
 fn knock(receiver: &Receiver<Arc<Main>>) {
     let mut pending: Vec<Arc<Main>> = Vec::new();
     loop {
-        let received = if pending.is_empty() {
+        let next = if pending.is_empty() {
             receiver.recv().map_err(|_| RecvTimeoutError::Disconnected)
         } else {
             receiver.recv_timeout(AGAIN)
         };
-        match received {
+        match next {
             Ok(main) => pending.push(main),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,

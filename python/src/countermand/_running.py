@@ -14,7 +14,9 @@ class Running:
 
     __slots__ = ("_lent", "_scope", "_slots", "_task", "_token")
 
-    def __init__(self, scope: anyio.CancelScope, token: Token, task: Any, slots: anyio.CapacityLimiter) -> None:
+    def __init__(
+        self, scope: anyio.CancelScope, token: Token, task: Any, slots: anyio.CapacityLimiter
+    ) -> None:
         """Runs in this scope and task; the limiter is that of the threads of this event loop."""
         self._scope = scope
         self._token = token
