@@ -42,9 +42,14 @@ def parts(count: int) -> int:
 def query(statement: str) -> str:
     """A call that cannot poll is interrupted by a callback."""
     connection = sqlite3.connect(":memory:", check_same_thread=False)
-    unregister = countermand.current().on_cancel(connection.interrupt)
+    token = countermand.current()
+    unregister = token.on_cancel(connection.interrupt)
     try:
         return str(connection.execute(statement).fetchall())
+    except sqlite3.OperationalError:
+        # Interrupted: a cancel, and no error of the tool's.
+        token.checkpoint()
+        raise
     finally:
         unregister()
 

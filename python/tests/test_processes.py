@@ -40,7 +40,9 @@ def running(pid: int) -> bool:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
+    state, *_, threads = stat.rpartition(")")[2].split()[:18]
+    # A first thread that is a zombie already says nothing of the others.
+    return state not in "ZX" or int(threads) > 1
 
 
 def gone(pids: list[int], seconds: float) -> bool:

@@ -135,8 +135,10 @@ class _Worker:
         self._process = context.Process(target=serve, args=(theirs,), name="countermand-worker")
         self._lock = Lock()
         self._reaped = False
-        _workers.admit(self)
-        self._process.start()
+        # Held meanwhile, so that `close` finds it either not admitted or started, and can kill it.
+        with self._lock:
+            _workers.admit(self)
+            self._process.start()
         theirs.close()
         try:
             self._connection.recv_bytes()
