@@ -23,9 +23,11 @@ from ._token import Token, _current  # pyright: ignore[reportPrivateUsage]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_MACHINERY = frozenset(
-    ["asyncio", "uvloop", "anyio", "trio", "outcome", "sniffio", "mcp", "mcp_types", "fastmcp", "countermand"]
-)
+_LOOPS = ("asyncio", "uvloop", "anyio", "trio", "outcome", "sniffio")
+_SDKS = ("mcp", "mcp_types", "fastmcp", "countermand")
+_SWALLOWERS = ("pydantic", "pydantic_core")
+"""They check results for the SDKs, and report what is raised meanwhile to ``sys.unraisablehook`` alone."""
+_MACHINERY = frozenset(_LOOPS + _SDKS + _SWALLOWERS)
 """Whose code is left alone: it would be left half done. It is tried again a little later."""
 _TRANSPARENT = frozenset(["countermand._interrupt", "countermand._loops"])
 """Modules of it that only call the handler's own code, which may be written in C and have no frame."""
