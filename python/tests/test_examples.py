@@ -105,7 +105,7 @@ def test_k25_the_example_stops_when_it_is_cancelled(example: pathlib.Path, endle
                         assert "result" in server.answer(f"between {number}")
                 server.write(cancel(id), request(f"after {id}", "ping"))
                 assert "result" in server.answer(f"after {id}")
-        assert server.finish() == 0
+        assert server.finish() == 0, server.log
         server.quiet()
         for number, tool in enumerate(tools):
             assert server.answers(f"early {number}") == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import threading
 import time
@@ -235,3 +236,44 @@ def test_i7_right_target_what_is_given_up_before_it_starts_never_starts() -> Non
     with pytest.raises(Interrupted):
         section.run(ran.append, 1)
     assert not ran
+
+
+OUTLIVES = """
+import threading, time, countermand
+from countermand._interrupt import Interrupted
+from countermand._native import ThreadSection
+
+connection = countermand.Connection()
+(verdict,) = connection.receive(b'{"jsonrpc":"2.0","id":1,"method":"ping"}', 0.0)
+token = countermand.Token(connection, verdict["generation"])
+token.cancel()
+started = threading.Event()
+
+def loop():
+    started.set()
+    while True:
+        pass
+
+def ask():
+    started.set()
+    while True:
+        try:
+            token.checkpoint()
+        except countermand.Cancelled:
+            pass
+
+class Late:
+    def __del__(self, sleep=time.sleep):
+        sleep(0.2)  # While the interpreter is finalized: the thread wants it meanwhile.
+
+late = Late()
+targets = {"loop": lambda: ThreadSection(Interrupted).run(loop), "ask": ask}
+threading.Thread(target=targets[which], daemon=True).start()
+started.wait()
+"""
+
+
+@pytest.mark.parametrize("which", ["loop", "ask"])
+def test_k16_a_thread_that_outlives_the_interpreter_does_not_abort_the_process(which: str) -> None:
+    ended = subprocess.run([sys.executable, "-c", f"which = {which!r}{OUTLIVES}"], capture_output=True)
+    assert (ended.returncode, ended.stderr) == (0, b"")

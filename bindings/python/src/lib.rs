@@ -6,6 +6,7 @@
 //! No class here needs the GIL for its state: they are frozen, over atomics and the core's own lock.
 //! Nothing that holds the GIL waits for a thread that wants it: the wire threads never take it.
 
+mod call;
 mod callbacks;
 mod connection;
 mod convert;

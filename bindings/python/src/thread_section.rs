@@ -11,6 +11,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 
+use crate::call::call;
+
 thread_local! {
     /// Whether this thread is in a section: one within another is broken off with it.
     static WITHIN: Cell<bool> = const { Cell::new(false) };
@@ -57,13 +59,13 @@ impl ThreadSection {
         function: &Bound<'py, PyAny>,
         args: &Bound<'py, PyTuple>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let Some(_within) = Within::enter() else { return function.call1(args) };
+        let Some(_within) = Within::enter() else { return call(function, args) };
         // SAFETY: has no preconditions.
         self.thread.store(unsafe { libc::pthread_self() } as u64, Ordering::Relaxed);
         if !self.section.enter() {
             return Err(PyErr::from_type(self.exception.bind(py).clone(), ()));
         }
-        let result = function.call1(args);
+        let result = call(function, args);
         if self.section.leave() {
             self.raise(std::ptr::null_mut());
         }

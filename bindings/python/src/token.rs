@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
+use crate::call::call;
 use crate::connection::Connection;
 use crate::convert;
 use crate::reader::Reader;
@@ -84,7 +85,8 @@ impl Token {
             Some(cause) => {
                 static CANCELLED: PyOnceLock<Py<PyType>> = PyOnceLock::new();
                 let class = CANCELLED.import(py, "countermand._errors", "Cancelled")?;
-                Err(PyErr::from_value(class.call1((cause.as_str(), self.reason()))?))
+                let args = (cause.as_str(), self.reason()).into_pyobject(py)?;
+                Err(PyErr::from_value(call(class.as_any(), &args)?))
             }
         }
     }
