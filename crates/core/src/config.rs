@@ -73,6 +73,12 @@ pub struct Limits {
     pub max_reason_bytes: usize,
     /// Bytes of an id as written; a request with a longer one is rejected with -32600.
     pub max_id_bytes: usize,
+    /// Requests of our own callers that wait for their response at once; one more is an error.
+    pub max_outbound: usize,
+    /// Requests of ours remembered after they were abandoned; the oldest goes first.
+    pub max_tombstones: usize,
+    /// How long a request of ours is remembered after it was abandoned.
+    pub tombstone_age: Duration,
     /// Tasks whose tokens are kept after their handle was returned; the oldest is let go first.
     pub max_tasks: usize,
     /// Methods and tools that the signals tell apart; what comes after these counts together.
@@ -89,6 +95,9 @@ impl Default for Limits {
             max_in_flight: 16_384,
             max_retired: 1_024,
             retired_age: Duration::from_secs(30),
+            max_outbound: 16_384,
+            max_tombstones: 1_024,
+            tombstone_age: Duration::from_mins(1),
             max_reason_bytes: 1_024,
             max_id_bytes: 4_096,
             max_tasks: 1_024,

@@ -1,8 +1,8 @@
 //! [`Connection`]: the one decision point, and the life of a request in it.
 //!
-//! One lock holds the inbound table, the token tree and the id allocator. Every race between a
+//! One lock holds the tables, the token tree and the id allocator. Every race between a
 //! request, its answer and its cancel is decided while it is held: in `incoming` for what is
-//! received, in `outgoing` for what is sent, here for what handlers do and for the end. Wakers are
+//! received, in `outgoing` for what is sent, in `caller` for our own requests, here for what handlers do and for the end. Wakers are
 //! called after it is released.
 
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use crate::entry::{Cancelled, Opening, Phase};
 use crate::held::Held;
 use crate::id::IdRef;
 use crate::inbound::Table;
+use crate::outbound::Outbound;
 use crate::rewrite::{self, error_reply};
 use crate::signals::{OTHER, Signals};
 use crate::sync::Mutex;
@@ -21,7 +22,9 @@ use crate::tree::{ROOT, Tree};
 use crate::untracked::Untracked;
 use crate::words::Page;
 use crate::works::Works;
-use crate::{Cause, Config, Era, Finish, Generation, Id, Inbound, Stats, Time, Token};
+use crate::{
+    Cause, Config, Era, Finish, Generation, Id, Inbound, Output, Stats, Time, Token, WireKind,
+};
 
 /// One ordered channel with one peer, and every decision about it. Clones share it.
 #[derive(Clone)]
@@ -47,7 +50,12 @@ pub(crate) struct State {
     /// Negotiated by a handshake that our side has answered.
     pub(crate) version: Option<Box<str>>,
     pub(crate) untracked: Untracked,
-    next_id: u64,
+    pub(crate) outbound: Outbound,
+    pub(crate) outputs: Vec<Output>,
+    pub(crate) output_waker: Option<Waker>,
+    pub(crate) wire: WireKind,
+    /// The latest time that was handed in.
+    pub(crate) clock: Time,
 }
 
 impl Connection {
@@ -65,7 +73,11 @@ impl Connection {
             era: None,
             version: None,
             untracked: Untracked::default(),
-            next_id: 0,
+            outbound: Outbound::new(&config.limits),
+            outputs: Vec::new(),
+            output_waker: None,
+            wire: config.wire,
+            clock: Time(0),
         };
         let state = Mutex::new(state);
         Self { shared: Arc::new(Shared { config, state }) }
@@ -129,12 +141,16 @@ impl Connection {
                 return Vec::new();
             }
             state.closed = Some(cause);
+            state.clock = state.clock.max(now);
             state.held.clear();
             let live = state.table.live();
             for &generation in &live {
                 state.cancel(generation, cause, None, now, &mut wake);
             }
-            state.tree.trip(ROOT, cause, None, &mut wake);
+            state.trip(ROOT, cause, None, &mut wake);
+            for call in state.outbound.calls() {
+                state.abandon(call, cause, None, true, &mut wake);
+            }
             let State { tasks, tree, .. } = &mut *state;
             tasks.drain().for_each(|token| tree.detach(token));
             live
@@ -146,14 +162,25 @@ impl Connection {
     /// When [`handle_timeout`](Self::handle_timeout) next has something to do, if ever.
     pub fn poll_timeout(&self) -> Option<Time> {
         let state = self.shared.state.lock();
-        state.table.next_eviction().into_iter().chain(state.held.next_expiry()).min()
+        let next = [state.table.next_eviction(), state.held.next_expiry(), state.outbound.next()];
+        next.into_iter().flatten().min()
     }
 
-    /// Lets go of what is only kept for a time.
+    /// Abandons the requests of ours that are out of time, and lets go of what is only kept for a time.
     pub fn handle_timeout(&self, now: Time) {
-        let mut state = self.shared.state.lock();
-        state.table.evict(now);
-        state.held.expire(now);
+        let mut wake = Vec::new();
+        {
+            let mut state = self.shared.state.lock();
+            state.clock = state.clock.max(now);
+            state.table.evict(now);
+            state.held.expire(now);
+            let reason = Arc::from("timed out");
+            for call in state.outbound.expired(now) {
+                state.abandon(call, Cause::Timeout, Some(&reason), true, &mut wake);
+            }
+            state.outbound.evict(now);
+        }
+        wake.into_iter().for_each(Waker::wake);
     }
 
     /// The request's token, while its handler may run.
@@ -176,14 +203,6 @@ impl Connection {
     /// The root of the tree: trips when the connection closes.
     pub fn root(&self) -> Token {
         Token::new(&self.shared, &self.shared.state.lock().tree, ROOT)
-    }
-
-    /// An id for a request of ours: larger than all before it on this connection, and never used
-    /// again. Starts at 1.
-    pub fn mint_id(&self) -> u64 {
-        let mut state = self.shared.state.lock();
-        state.next_id += 1;
-        state.next_id
     }
 
     /// Which era the peer's first request spoke, once there was one.
@@ -258,11 +277,13 @@ impl State {
         if entry.effects {
             self.signals.abandoned_with_effects(entry.row);
         }
+        let (token, exited) = (entry.token, entry.phase == Phase::Exited);
         self.works.cancelled(generation, cause, now);
-        if let Some(token) = entry.token {
-            self.tree.trip(token, cause, reason, wake);
+        if let Some(token) = token {
+            self.clock = self.clock.max(now);
+            self.trip(token, cause, reason, wake);
         }
-        if entry.phase == Phase::Exited {
+        if exited {
             self.exit(generation, true, now);
         }
     }

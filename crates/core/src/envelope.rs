@@ -10,6 +10,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::id::{IdRef, decode};
+use crate::rewrite::REQUEST_CANCELLED;
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,7 @@ pub struct Envelope<'a> {
     pub method: Cow<'a, [u8]>,
     params: Option<&'a str>,
     result: Option<&'a str>,
+    error: Option<&'a str>,
 }
 
 impl<'a> Envelope<'a> {
@@ -51,6 +53,13 @@ impl<'a> Envelope<'a> {
     /// What `result` says that matters here; empty where it is no object.
     pub(crate) fn result(&self) -> Body<'a> {
         self.result.map(Body::parse).unwrap_or_default()
+    }
+
+    /// Whether it is the error that says that the request was cancelled.
+    pub(crate) fn cancelled(&self) -> bool {
+        let mut code = None;
+        self.error.and_then(|error| object(error, &mut [("code", &mut code)]));
+        code.and_then(IdRef::parse) == Some(IdRef::Int(REQUEST_CANCELLED.into()))
     }
 }
 
@@ -78,7 +87,7 @@ pub fn parse(text: &str) -> Option<Envelope<'_>> {
         (None, Some(_)) if result.is_some() || error.is_some() => Kind::Response,
         (None, _) => Kind::Other,
     };
-    Some(Envelope { kind, raw_id, method: method.unwrap_or_default(), params, result })
+    Some(Envelope { kind, raw_id, method: method.unwrap_or_default(), params, result, error })
 }
 
 /// The elements of a JSON array, or `None` if `text` is none.
@@ -98,6 +107,8 @@ pub struct Body<'a> {
     pub progress: Option<&'a str>,
     /// `name` of a tool.
     pub name: Option<&'a str>,
+    /// `_meta` itself.
+    pub meta: Option<&'a str>,
     /// `_meta.progressToken` of a request.
     pub meta_progress: Option<&'a str>,
     /// `_meta["io.modelcontextprotocol/protocolVersion"]`: the mark of the 2026 era.
@@ -114,26 +125,27 @@ pub struct Body<'a> {
 
 impl<'a> Body<'a> {
     fn parse(text: &'a str) -> Self {
+        Self::of(text).unwrap_or_default()
+    }
+
+    /// Reads it; `None` if `text` is not one JSON object.
+    pub(crate) fn of(text: &'a str) -> Option<Self> {
         let mut body = Self::default();
-        let mut meta = None;
-        let read = object(
+        object(
             text,
             &mut [
                 ("requestId", &mut body.request_id),
                 ("reason", &mut body.reason),
                 ("progressToken", &mut body.progress),
                 ("name", &mut body.name),
-                ("_meta", &mut meta),
+                ("_meta", &mut body.meta),
                 ("protocolVersion", &mut body.version),
                 ("task", &mut body.task),
                 ("taskId", &mut body.task_id),
                 ("status", &mut body.status),
             ],
-        );
-        if read.is_none() {
-            return Self::default();
-        }
-        if let Some(meta) = meta {
+        )?;
+        if let Some(meta) = body.meta {
             object(
                 meta,
                 &mut [
@@ -145,7 +157,7 @@ impl<'a> Body<'a> {
         if let Some(task) = body.task {
             object(task, &mut [("taskId", &mut body.task_id)]);
         }
-        body
+        Some(body)
     }
 }
 

@@ -72,6 +72,12 @@ impl Connection {
                 Some(envelope) if &*envelope.method == b"notifications/cancelled" => {
                     self.cancel(&mut state, &params, now, &mut wake)
                 }
+                Some(envelope) if envelope.kind == Kind::Response => {
+                    state.response(text, &envelope, self.shared.config.id_match)
+                }
+                Some(envelope) if &*envelope.method == b"notifications/progress" => {
+                    state.progressed(text, params.progress, now)
+                }
                 Some(envelope) if envelope.kind != Kind::Other => as_it_is(),
                 other => {
                     let id = other.as_ref().and_then(Envelope::id);
@@ -273,11 +279,11 @@ impl State {
     fn cancel_task(&mut self, params: &Body<'_>, wake: &mut Vec<Waker>) {
         let id = params.task_id.and_then(string);
         if let Some(token) = id.and_then(|id| self.tasks.token(&id)) {
-            self.tree.trip(token, Cause::Peer, None, wake);
+            self.trip(token, Cause::Peer, None, wake);
         }
     }
 
-    fn ignore(&mut self, reason: IgnoreReason) -> Received {
+    pub(crate) fn ignore(&mut self, reason: IgnoreReason) -> Received {
         self.stats.count_ignored(reason);
         Received::Ignored(reason)
     }

@@ -2,7 +2,7 @@
 //! response and its cancellation settle.
 //!
 //! Bytes of one message and a timestamp go in, a verdict comes out. What lives here: request ids
-//! and generations, the token tree, the inbound tables, and the verdicts. What does not: clocks,
+//! and generations, the token tree, the tables of requests, and the verdicts. What does not: clocks,
 //! sockets, threads, framing, processes (those are `countermand-runtime`) and anything about a
 //! language (those are the bindings).
 //!
@@ -26,6 +26,8 @@
 // What runs for every request is inlined by force: measured, a fifth of register + complete.
 #![allow(clippy::inline_always)]
 
+mod call;
+mod caller;
 mod cause;
 mod config;
 mod connection;
@@ -35,8 +37,10 @@ mod held;
 mod id;
 mod inbound;
 mod incoming;
+mod outbound;
 mod outgoing;
 mod prometheus;
+mod requests;
 mod rewrite;
 mod section;
 mod signals;
@@ -52,6 +56,8 @@ mod verdict;
 mod words;
 mod works;
 
+pub use call::{Abandoned, BeginError, Begun, Call, CallOutcome, Output};
+pub use caller::Begin;
 pub use cause::Cause;
 pub use config::{AliasPolicy, Config, EarlyCancel, IdMatch, Limits, WireKind};
 pub use connection::Connection;

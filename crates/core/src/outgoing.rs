@@ -1,12 +1,17 @@
 //! What the connection says about messages that our side wants to send.
 
+use std::sync::Arc;
+use std::task::Waker;
+
 use crate::connection::{Connection, State};
 use crate::entry::{Gone, Met, Phase};
 use crate::envelope::{self, Body, Envelope, Kind, string};
 use crate::id::IdRef;
+use crate::requests;
 use crate::rewrite::splice;
 use crate::tasks::terminal;
-use crate::{Generation, Sent, SwallowReason, Time};
+use crate::tree::ROOT;
+use crate::{Generation, Sent, SwallowReason, Time, Token};
 
 impl Connection {
     /// Takes one message that our side wants to send, and decides whether it is written.
@@ -15,6 +20,14 @@ impl Connection {
     /// is for a cancelled request is swallowed. What has nothing to do with requests of the peer
     /// is written as it is.
     pub fn send(&self, frame: &[u8], now: Time) -> Sent {
+        self.send_within(frame, None, now)
+    }
+
+    /// As [`send`](Self::send); a request is made on behalf of this token, and abandoned when it trips. A token of
+    /// another connection is none.
+    pub fn send_within(&self, frame: &[u8], parent: Option<&Token>, now: Time) -> Sent {
+        let parent = parent.filter(|parent| Arc::ptr_eq(&parent.shared, &self.shared));
+        let parent = parent.map_or(ROOT, |parent| parent.slot);
         let text = String::from_utf8_lossy(frame);
         let text = text.as_ref();
         // All reading is done before the lock is taken: a huge frame must not hold up a cancel.
@@ -22,46 +35,60 @@ impl Connection {
             && let Some(elements) = envelope::elements(text)
         {
             let messages: Vec<_> = elements.into_iter().map(Message::parse).collect();
-            return self.open_state(|state| send_batch(state, &messages, now));
+            return self.open_state(now, |state, _| send_batch(state, &messages, now));
         }
         let message = Message::parse(text);
-        self.open_state(|state| send_one(state, &message, now))
+        self.open_state(now, |state, wake| send_one(state, &message, parent, now, wake))
     }
 
-    fn open_state(&self, decide: impl FnOnce(&mut State) -> Sent) -> Sent {
-        let mut state = self.shared.state.lock();
-        if state.closed.is_some() {
-            return state.swallow(SwallowReason::Closed);
-        }
-        decide(&mut state)
+    fn open_state(
+        &self,
+        now: Time,
+        decide: impl FnOnce(&mut State, &mut Vec<Waker>) -> Sent,
+    ) -> Sent {
+        let mut wake = Vec::new();
+        let sent = {
+            let mut state = self.shared.state.lock();
+            if state.closed.is_some() {
+                return state.swallow(SwallowReason::Closed);
+            }
+            state.clock = state.clock.max(now);
+            decide(&mut state, &mut wake)
+        };
+        wake.into_iter().for_each(Waker::wake);
+        sent
     }
 }
 
 /// One outgoing message, read as far as the decision needs it.
-struct Message<'a> {
-    text: &'a str,
+pub(crate) struct Message<'a> {
+    pub(crate) text: &'a str,
     envelope: Option<Envelope<'a>>,
-    params: Body<'a>,
+    pub(crate) params: Body<'a>,
 }
 
 impl<'a> Message<'a> {
     fn parse(text: &'a str) -> Self {
         let envelope = envelope::parse(text);
-        let notification = envelope.as_ref().filter(|envelope| envelope.kind == Kind::Notification);
-        let params = notification.map(Envelope::params).unwrap_or_default();
+        let with_params = envelope.as_ref().filter(|envelope| envelope.kind != Kind::Response);
+        let params = with_params.map(Envelope::params).unwrap_or_default();
         Self { text, envelope, params }
     }
 }
 
-/// A batch is written with the elements that may be written; with none it is swallowed.
+/// A batch is written with the elements that may be written; with none it is swallowed. Requests in one are not
+/// followed: no SDK sends such.
 fn send_batch(state: &mut State, messages: &[Message<'_>], now: Time) -> Sent {
     let mut written = Vec::new();
     let mut swallowed = None;
     for message in messages {
-        match send_one(state, message, now) {
+        let request = message.envelope.as_ref().is_some_and(|it| it.kind == Kind::Request);
+        let sent = if request { Sent::Write } else { send_part(state, message, now) };
+        match sent {
             Sent::Write => written.push(message.text.as_bytes().to_vec()),
             Sent::Rewrite(rewritten) => written.push(rewritten),
             Sent::Swallow(reason) => swallowed = Some(reason),
+            Sent::Request { .. } | Sent::Cancel { .. } => {}
         }
     }
     match swallowed {
@@ -70,7 +97,25 @@ fn send_batch(state: &mut State, messages: &[Message<'_>], now: Time) -> Sent {
     }
 }
 
-fn send_one(state: &mut State, message: &Message<'_>, now: Time) -> Sent {
+fn send_one(
+    state: &mut State,
+    message: &Message<'_>,
+    parent: u32,
+    now: Time,
+    wake: &mut Vec<Waker>,
+) -> Sent {
+    let Some(envelope) = &message.envelope else {
+        return Sent::Write;
+    };
+    match (envelope.kind, &*envelope.method) {
+        (Kind::Request, _) => requests::request(state, message, envelope, parent, wake),
+        (Kind::Notification, b"notifications/cancelled") => requests::cancel(state, message, wake),
+        _ => send_part(state, message, now),
+    }
+}
+
+/// What has nothing to do with requests of our own.
+fn send_part(state: &mut State, message: &Message<'_>, now: Time) -> Sent {
     let Some(envelope) = &message.envelope else {
         return Sent::Write;
     };
@@ -161,8 +206,7 @@ impl State {
         if request.initialize || request.task || self.tasks.len() > 0 {
             let result = envelope.result();
             if request.initialize {
-                let version = result.version.and_then(string);
-                self.version = version.map(|version| String::from_utf8_lossy(&version).into());
+                self.handshake(&result);
             }
             let handle = result.task.and(result.task_id).filter(|_| request.task).and_then(string);
             match (handle, token) {
@@ -171,6 +215,12 @@ impl State {
             }
         }
         self.let_go(token);
+    }
+
+    /// What `initialize` was answered.
+    pub(crate) fn handshake(&mut self, result: &Body<'_>) {
+        let version = result.version.and_then(string);
+        self.version = version.map(|version| String::from_utf8_lossy(&version).into());
     }
 
     fn swallow_answer(&mut self, generation: Generation, now: Time) {
@@ -189,7 +239,7 @@ impl State {
         }
     }
 
-    fn swallow(&mut self, reason: SwallowReason) -> Sent {
+    pub(crate) fn swallow(&mut self, reason: SwallowReason) -> Sent {
         self.stats.count_swallowed(reason);
         Sent::Swallow(reason)
     }

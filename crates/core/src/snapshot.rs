@@ -27,6 +27,8 @@ impl Connection {
             watches: state.tree.waiters(),
             held: state.held.len(),
             works: state.works.len(),
+            outbound: state.outbound.len(),
+            tombstones: state.outbound.tombstones(),
             ..state.stats.clone()
         }
     }

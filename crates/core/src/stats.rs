@@ -22,6 +22,10 @@ pub struct Stats {
     pub held: usize,
     /// Threads and processes that run for requests.
     pub works: usize,
+    /// Requests of ours that wait for their response.
+    pub outbound: usize,
+    /// Requests of ours remembered after they were abandoned.
+    pub tombstones: usize,
     /// Requests taken into the table so far.
     pub requests: u64,
     /// Requests answered so far.
@@ -52,6 +56,22 @@ pub struct Stats {
     pub swallowed_unknown: u64,
     /// Requests that were given to the language under an alias.
     pub aliased: u64,
+    /// Requests of ours so far.
+    pub calls: u64,
+    /// Requests of ours that got their response in time.
+    pub settled: u64,
+    /// Requests of ours that were abandoned, by cause, in the order of [`Cause::ALL`].
+    pub abandoned: [u64; 5],
+    /// Responses ignored because nobody waited for them any more.
+    pub late_responses: u64,
+    /// Responses ignored because they were the second to their request.
+    pub duplicate_responses: u64,
+    /// Responses ignored because their id was of the wrong type.
+    pub wrong_type_responses: u64,
+    /// Responses ignored because their id was never used.
+    pub unknown_responses: u64,
+    /// Progress ignored because its request was over, or never was.
+    pub late_progress: u64,
     /// From the cancel's being read to the handler's exit.
     pub cancel_latency: Latency,
 }
@@ -93,6 +113,10 @@ impl Stats {
         self.cancelled[cause.code() as usize - 1] += 1;
     }
 
+    pub(crate) fn count_abandoned(&mut self, cause: Cause) {
+        self.abandoned[cause.code() as usize - 1] += 1;
+    }
+
     pub(crate) fn count_ignored(&mut self, reason: IgnoreReason) {
         match reason {
             IgnoreReason::LateCancel => self.late_cancels += 1,
@@ -101,6 +125,11 @@ impl Stats {
             IgnoreReason::RepeatedCancel => self.repeated_cancels += 1,
             IgnoreReason::InitializeCancel => self.initialize_cancels += 1,
             IgnoreReason::CancelledEarly => self.cancelled_early += 1,
+            IgnoreReason::LateResponse => self.late_responses += 1,
+            IgnoreReason::DuplicateResponse => self.duplicate_responses += 1,
+            IgnoreReason::WrongTypeResponse => self.wrong_type_responses += 1,
+            IgnoreReason::UnknownResponse => self.unknown_responses += 1,
+            IgnoreReason::LateProgress => self.late_progress += 1,
             IgnoreReason::HeldCancel | IgnoreReason::Closed => {}
         }
     }
@@ -120,7 +149,11 @@ impl Stats {
             SwallowReason::CancelledAnswer => self.swallowed_answers += 1,
             SwallowReason::CancelledProgress => self.swallowed_progress += 1,
             SwallowReason::NoSuchRequest => self.swallowed_unknown += 1,
-            SwallowReason::Closed => {}
+            SwallowReason::StaleCancel
+            | SwallowReason::NotSent
+            | SwallowReason::InitializeCancel
+            | SwallowReason::StreamCloses
+            | SwallowReason::Closed => {}
         }
     }
 }

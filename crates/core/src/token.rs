@@ -62,8 +62,7 @@ impl Token {
     pub fn trip(&self, cause: Cause, reason: Option<&str>) -> bool {
         let reason = reason.map(Arc::from);
         let mut wake = Vec::new();
-        let tripped =
-            self.shared.state.lock().tree.trip(self.slot, cause, reason.as_ref(), &mut wake);
+        let tripped = self.shared.state.lock().trip(self.slot, cause, reason.as_ref(), &mut wake);
         wake.into_iter().for_each(Waker::wake);
         tripped
     }

@@ -55,6 +55,10 @@ pub(crate) struct Tree {
     next_waiter: u64,
     /// Only tripped nodes with a reason: nearly always empty.
     reasons: HashMap<u32, Arc<str>>,
+    /// Requests of ours that are abandoned when their node trips.
+    bound: HashMap<u32, u64>,
+    /// Those of them that a trip has met.
+    cut: Vec<u64>,
 }
 
 impl Tree {
@@ -66,6 +70,8 @@ impl Tree {
             waiters: Slab::new(),
             next_waiter: 0,
             reasons: HashMap::new(),
+            bound: HashMap::new(),
+            cut: Vec::new(),
         };
         let root = tree.allocate(NIL, NIL);
         debug_assert_eq!(root, ROOT);
@@ -129,6 +135,22 @@ impl Tree {
         (slot, serial)
     }
 
+    /// The node is that of this request of ours.
+    pub(crate) fn bind(&mut self, slot: u32, call: u64) {
+        self.bound.insert(slot, call);
+    }
+
+    pub(crate) fn unbind(&mut self, slot: u32) {
+        self.bound.remove(&slot);
+    }
+
+    /// The requests of ours whose nodes have tripped, told once, in the order of their ids.
+    pub(crate) fn take_cut(&mut self) -> Vec<u64> {
+        let mut cut = std::mem::take(&mut self.cut);
+        cut.sort_unstable();
+        cut
+    }
+
     /// The table entry behind this node is gone.
     pub(crate) fn detach(&mut self, slot: u32) {
         self.nodes[slot as usize].attached = false;
@@ -187,6 +209,9 @@ impl Tree {
                     self.reasons.insert(slot, reason.clone());
                 }
                 self.take_waiters(slot, wake);
+                if !self.bound.is_empty() {
+                    self.cut.extend(self.bound.remove(&slot));
+                }
             }
             let child = self.nodes[slot as usize].first_child;
             if descend && child != NIL {

@@ -1,5 +1,7 @@
 //! What the core says about one message: the vocabulary of verdicts, nothing else.
 
+use crate::Call;
+
 /// Identifies one request of one connection, and is never used again on it. A wire id only finds
 /// a request; this names it. Increases in the order in which requests were read, and stays
 /// below 2^53 for the first 68 thousand million requests of a connection.
@@ -44,6 +46,16 @@ pub enum Received {
         generation: Generation,
         /// What the wire needs so that nothing more is said about it.
         silence: Silence,
+    },
+    /// It is the response to a request of our own, which is settled: hand the frame to its caller.
+    Settled {
+        /// The request.
+        call: Call,
+    },
+    /// It is progress of a request of our own: hand the frame to its caller.
+    Progress {
+        /// The request.
+        call: Call,
     },
     /// Nothing is to be done and nobody is told.
     Ignored(IgnoreReason),
@@ -97,6 +109,16 @@ pub enum IgnoreReason {
     HeldCancel,
     /// A request whose cancel had overtaken it.
     CancelledEarly,
+    /// A response to a request that was abandoned before, or so long ago that nobody remembers.
+    LateResponse,
+    /// A second response to a request.
+    DuplicateResponse,
+    /// A response whose id is that of a request, but of the other type.
+    WrongTypeResponse,
+    /// A response to an id that was never used.
+    UnknownResponse,
+    /// Progress of a request that is over, or of none.
+    LateProgress,
     /// The connection is closed.
     Closed,
 }
@@ -138,6 +160,19 @@ pub enum Sent {
     Write,
     /// Write this in its place: an alias was translated back, or a batch lost elements.
     Rewrite(Vec<u8>),
+    /// It is a request: queue it (`rewritten`, where there is one), and ask
+    /// [`Connection::transmit`](crate::Connection::transmit) when its turn has come.
+    Request {
+        /// Its name from here on.
+        call: Call,
+        /// The frame with its id or progress token replaced.
+        rewritten: Option<Vec<u8>>,
+    },
+    /// It cancels a request that was sent: write it (`rewritten`, where there is one) ahead of what waits.
+    Cancel {
+        /// The frame with its `requestId` replaced.
+        rewritten: Option<Vec<u8>>,
+    },
     /// Write nothing.
     Swallow(SwallowReason),
 }
@@ -152,6 +187,14 @@ pub enum SwallowReason {
     CancelledProgress,
     /// A response to no request that is open: a second answer, or one that nobody asked for.
     NoSuchRequest,
+    /// A cancel for a request of ours that is settled, abandoned, or never was.
+    StaleCancel,
+    /// A cancel for a request of ours that had not been sent: neither of them is.
+    NotSent,
+    /// A cancel for our `initialize`, which cannot be cancelled: close the transport instead.
+    InitializeCancel,
+    /// A cancel where the wire says it by closing the response stream.
+    StreamCloses,
     /// The connection is closed.
     Closed,
 }
@@ -168,6 +211,11 @@ impl IgnoreReason {
             Self::InitializeCancel => "initialize_cancel",
             Self::HeldCancel => "held_cancel",
             Self::CancelledEarly => "cancelled_early",
+            Self::LateResponse => "late_response",
+            Self::DuplicateResponse => "duplicate_response",
+            Self::WrongTypeResponse => "wrong_type_response",
+            Self::UnknownResponse => "unknown_response",
+            Self::LateProgress => "late_progress",
             Self::Closed => "closed",
         }
     }
@@ -195,6 +243,10 @@ impl SwallowReason {
             Self::CancelledAnswer => "cancelled_answer",
             Self::CancelledProgress => "cancelled_progress",
             Self::NoSuchRequest => "no_such_request",
+            Self::StaleCancel => "stale_cancel",
+            Self::NotSent => "not_sent",
+            Self::InitializeCancel => "initialize_cancel",
+            Self::StreamCloses => "stream_closes",
             Self::Closed => "closed",
         }
     }

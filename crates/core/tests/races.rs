@@ -8,7 +8,8 @@ use std::thread;
 
 use common::{call, cancel, result, run};
 use countermand_core::{
-    Cause, Config, Connection, Finish, IgnoreReason, Received, Sent, SwallowReason, Time, Token,
+    Begin, Cause, Config, Connection, Finish, IgnoreReason, Received, Sent, SwallowReason, Time,
+    Token,
 };
 use serde_json::json;
 
@@ -147,7 +148,17 @@ fn i8_whole_subtree_two_trips_at_once_have_one_cause() {
 #[test]
 fn i10_fresh_ids_are_never_given_twice() {
     let connection = Connection::new(Config::default());
-    let mint = || (0..TRIALS).map(|_| connection.mint_id()).collect::<Vec<_>>();
+    let mint = || {
+        (0..TRIALS)
+            .map(|_| {
+                connection
+                    .begin(&Begin { method: "ping", ..Begin::default() }, Time(0))
+                    .unwrap()
+                    .call
+                    .0
+            })
+            .collect::<Vec<_>>()
+    };
     let (a, b) = at_once(mint, mint);
     assert!(a.is_sorted() && b.is_sorted());
     let all: BTreeSet<_> = a.into_iter().chain(b).collect();

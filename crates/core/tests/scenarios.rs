@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use countermand_core::{
-    AliasPolicy, Cause, Config, Connection, EarlyCancel, Generation, IdMatch, Limits, Received,
-    Sent, Silence, Stats, Time, Token, WireKind,
+    AliasPolicy, Begin, Call, Cause, Config, Connection, EarlyCancel, Generation, IdMatch, Limits,
+    Output, Received, Sent, Silence, Stats, Time, Token, WireKind,
 };
 use serde_json::{Value, json};
 
@@ -49,12 +49,14 @@ struct Run {
     now: Time,
     requests: HashMap<String, Generation>,
     tokens: HashMap<String, Token>,
+    calls: HashMap<String, Call>,
 }
 
 impl Run {
     fn new(settings: &Value) -> Self {
         let connection = Connection::new(config(settings));
-        Self { connection, now: Time(0), requests: HashMap::new(), tokens: HashMap::new() }
+        let (requests, tokens, calls) = Default::default();
+        Self { connection, now: Time(0), requests, tokens, calls }
     }
 
     fn step(&mut self, step: &Value, at: &str) {
@@ -72,13 +74,41 @@ impl Run {
             }
             assert_eq!(seen, expect, "{at}");
         } else if let Some(frame) = frame(step, "send") {
-            let seen = match self.connection.send(frame.as_bytes(), self.now) {
+            let within = name("within").map(|token| self.tokens[&token].clone());
+            let sent = self.connection.send_within(frame.as_bytes(), within.as_ref(), self.now);
+            let shown = |verb: &str, bytes: Option<Vec<u8>>| {
+                bytes.map_or_else(|| json!(verb), |bytes| rewritten(verb, &bytes, expect))
+            };
+            let seen = match sent {
                 Sent::Write => json!("write"),
-                Sent::Rewrite(frame) => rewritten("write", &frame, expect),
+                Sent::Rewrite(frame) => shown("write", Some(frame)),
+                Sent::Request { call, rewritten } => {
+                    self.calls.insert(name("as").expect("as"), call);
+                    shown("request", rewritten)
+                }
+                Sent::Cancel { rewritten } => shown("cancel", rewritten),
                 Sent::Swallow(reason) => json!({ "swallow": reason.as_str() }),
                 other => panic!("{at}: {other:?}"),
             };
             assert_eq!(&seen, expect, "{at}");
+        } else if let Some(method) = name("begin") {
+            let seen = self.begin(&method, step);
+            assert_eq!(&seen, expect, "{at}");
+        } else if let Some(call) = name("transmit") {
+            assert_eq!(json!(self.connection.transmit(self.calls[&call])), *expect, "{at}");
+        } else if let Some(call) = name("abandon") {
+            let cause = name("cause").map_or(Cause::Local, |cause| cause.parse().expect("a cause"));
+            let reason = name("reason");
+            let abandoned =
+                self.connection.abandon(self.calls[&call], cause, reason.as_deref(), self.now);
+            assert_eq!(json!(abandoned.as_str()), *expect, "{at}");
+        } else if let Some(call) = name("outcome") {
+            let outcome = self.connection.outcome(self.calls[&call]);
+            assert_eq!(json!(outcome.map(|outcome| outcome.as_str())), *expect, "{at}");
+        } else if let Some(expect) = step.get("outputs") {
+            let outputs = self.connection.take_outputs();
+            let seen: Vec<_> = outputs.into_iter().map(|output| self.output(output)).collect();
+            assert_eq!(&Value::Array(seen), expect, "{at}");
         } else if let Some(request) = name("start") {
             assert_eq!(
                 json!(self.connection.start(self.requests[&request], self.now)),
@@ -129,6 +159,49 @@ impl Run {
         }
     }
 
+    fn begin(&mut self, method: &str, step: &Value) -> Value {
+        let params = step.get("params").map(Value::to_string);
+        let millis = |key: &str| step[key].as_u64().map(Duration::from_millis);
+        let begin = Begin {
+            method,
+            params: params.as_deref(),
+            parent: step["within"].as_str().map(|token| &self.tokens[token]),
+            idle: millis("idle_ms"),
+            total: millis("total_ms"),
+            progress: step["progress"].as_bool().unwrap_or(false),
+        };
+        match self.connection.begin(&begin, self.now) {
+            Ok(begun) => {
+                let name = step["as"].as_str().expect("as");
+                self.calls.insert(name.into(), begun.call);
+                self.tokens.insert(name.into(), begun.token);
+                parse(&begun.frame)
+            }
+            Err(error) => json!({ "error": error.as_str() }),
+        }
+    }
+
+    fn output(&self, output: Output) -> Value {
+        match output {
+            Output::Abandoned { call, cause, reason, outcome } => {
+                let mut seen = json!({
+                    "abandoned": self.call(call),
+                    "cause": cause.as_str(),
+                    "outcome": outcome.as_str(),
+                });
+                if let Some(reason) = reason {
+                    seen["reason"] = (*reason).into();
+                }
+                seen
+            }
+            Output::Deliver { frame } => json!({ "deliver": parse(&frame) }),
+            Output::Cancel { frame, .. } => json!({ "cancel": parse(&frame) }),
+            Output::CloseStream { call } => json!({ "close_stream": self.call(call) }),
+            Output::CloseTransport => json!("close_transport"),
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn received(
         &mut self,
         frame: &str,
@@ -160,6 +233,8 @@ impl Run {
                 }
                 other => panic!("{other:?}"),
             },
+            Received::Settled { call } => json!({ "settled": self.call(call) }),
+            Received::Progress { call } => json!({ "progress": self.call(call) }),
             Received::Ignored(reason) => json!({ "ignored": reason.as_str() }),
             Received::Reject { reply, reason } => {
                 json!({ "reject": reason.as_str(), "reply": parse(&reply) })
@@ -174,6 +249,11 @@ impl Run {
             }
             other => panic!("{frame}: {other:?}"),
         }
+    }
+
+    fn call(&self, call: Call) -> String {
+        let found = self.calls.iter().find(|(_, known)| **known == call);
+        found.map_or_else(|| format!("{call:?}"), |(name, _)| name.clone())
     }
 
     fn name(&self, generation: Generation) -> String {
@@ -247,6 +327,11 @@ fn config(settings: &Value) -> Config {
             max_reason_bytes: number(limits, "max_reason_bytes", default.max_reason_bytes),
             max_id_bytes: number(limits, "max_id_bytes", default.max_id_bytes),
             max_tasks: number(limits, "max_tasks", default.max_tasks),
+            max_outbound: number(limits, "max_outbound", default.max_outbound),
+            max_tombstones: number(limits, "max_tombstones", default.max_tombstones),
+            tombstone_age: limits["tombstone_age_ms"]
+                .as_u64()
+                .map_or(default.tombstone_age, Duration::from_millis),
             ..default
         },
     }
@@ -270,6 +355,15 @@ fn counter(stats: &Stats, name: &str) -> Value {
         "swallowed_progress" => json!(stats.swallowed_progress),
         "swallowed_unknown" => json!(stats.swallowed_unknown),
         "aliased" => json!(stats.aliased),
+        "outbound" => json!(stats.outbound),
+        "tombstones" => json!(stats.tombstones),
+        "calls" => json!(stats.calls),
+        "settled" => json!(stats.settled),
+        "late_responses" => json!(stats.late_responses),
+        "duplicate_responses" => json!(stats.duplicate_responses),
+        "wrong_type_responses" => json!(stats.wrong_type_responses),
+        "unknown_responses" => json!(stats.unknown_responses),
+        "late_progress" => json!(stats.late_progress),
         other => panic!("no such counter: {other}"),
     }
 }

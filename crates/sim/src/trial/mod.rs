@@ -171,7 +171,12 @@ impl Trial {
             }
             Step::Mint(link) => {
                 let link = &mut self.links[*link];
-                let minted = link.connection.mint_id();
+                let minted = link
+                    .connection
+                    .begin(&Begin { method: "ping", ..Begin::default() }, Time(0))
+                    .unwrap()
+                    .call
+                    .0;
                 if minted <= link.minted {
                     return Err(Breach::new("I10", format!("{minted} after {}", link.minted)));
                 }
