@@ -11,6 +11,7 @@
 #[cfg(not(unix))]
 compile_error!("the wire needs POSIX pipes and signals: Countermand runs on Unix");
 
+mod child;
 mod config;
 mod exit;
 mod framer;
