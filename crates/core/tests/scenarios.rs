@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use countermand_core::{
-    AliasPolicy, Begin, Call, Cause, Config, Connection, EarlyCancel, Generation, IdMatch, Limits,
-    Output, Received, Sent, Silence, Stats, Time, Token, WireKind,
+    AliasPolicy, Begin, Call, CallOutcome, Cause, Config, Connection, EarlyCancel, Generation,
+    IdMatch, Limits, Output, Received, Sent, Silence, Stats, Time, Token, WireKind,
 };
 use serde_json::{Value, json};
 
@@ -104,7 +104,7 @@ impl Run {
             assert_eq!(json!(abandoned.as_str()), *expect, "{at}");
         } else if let Some(call) = name("outcome") {
             let outcome = self.connection.outcome(self.calls[&call]);
-            assert_eq!(json!(outcome.map(|outcome| outcome.as_str())), *expect, "{at}");
+            assert_eq!(json!(outcome.map(CallOutcome::as_str)), *expect, "{at}");
         } else if let Some(expect) = step.get("outputs") {
             let outputs = self.connection.take_outputs();
             let seen: Vec<_> = outputs.into_iter().map(|output| self.output(output)).collect();
@@ -171,11 +171,11 @@ impl Run {
             progress: step["progress"].as_bool().unwrap_or(false),
         };
         match self.connection.begin(&begin, self.now) {
-            Ok(begun) => {
+            Ok(made) => {
                 let name = step["as"].as_str().expect("as");
-                self.calls.insert(name.into(), begun.call);
-                self.tokens.insert(name.into(), begun.token);
-                parse(&begun.frame)
+                self.calls.insert(name.into(), made.call);
+                self.tokens.insert(name.into(), made.token);
+                parse(&made.frame)
             }
             Err(error) => json!({ "error": error.as_str() }),
         }

@@ -89,7 +89,9 @@ impl Outbox {
 
     /// Takes frames, each to be ended with a newline. False if the peer is gone.
     pub(crate) fn push(&self, mut items: Vec<Item>) -> bool {
-        items.iter_mut().for_each(|item| one_line(&mut item.frame));
+        for item in &mut items {
+            one_line(&mut item.frame);
+        }
         let size: usize = items.iter().map(|item| item.frame.len()).sum();
         let mut state = self.state.lock();
         if state.end != End::Open {
