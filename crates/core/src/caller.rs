@@ -123,6 +123,11 @@ impl Connection {
         Some(self.shared.state.lock().outbound.tombstone(call)?.outcome)
     }
 
+    /// Whether a request of ours was sent; `None` once it is over.
+    pub fn sent(&self, call: Call) -> Option<bool> {
+        Some(self.shared.state.lock().outbound.get(call)?.transmitted)
+    }
+
     /// What the core wants done, in order. Ask after every call that may have led to some, or when the waker
     /// of [`on_output`](Self::on_output) is woken.
     pub fn take_outputs(&self) -> Vec<Output> {

@@ -269,6 +269,10 @@ impl Wire {
         self.inner.control.lock().exit_code
     }
 
+    pub(crate) fn downgrade(&self) -> Weak<Inner> {
+        Arc::downgrade(&self.inner)
+    }
+
     /// A waker that turns a token's trip into [`Event::Woken`] with this key.
     pub fn notify(&self, key: u64) -> Waker {
         self.inner.inbox.waker(key)
