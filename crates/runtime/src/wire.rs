@@ -362,7 +362,7 @@ impl Inner {
                     self.inbox.push(Event::Message { frame, request: None });
                 }
                 Output::Cancel { frame, .. } => self.outbox.push_urgent(frame),
-                Output::CloseTransport => self.request_close(Cause::Local),
+                Output::CloseTransport => self.request_close(Cause::Disconnect),
                 _ => {}
             }
         }

@@ -120,7 +120,7 @@ class Call:
         """``queued`` until it was sent, then ``running``, then how it ended."""
         if self._state is not None:
             return self._state
-        return "running" if self._link.wire.sent(self._number) else "queued"
+        return "queued" if self._link.wire.sent(self._number) is False else "running"
 
     @property
     def outcome(self) -> Outcome:
@@ -130,7 +130,7 @@ class Call:
         if self._state in ("done", "failed"):
             return "completed"
         if self._outcome is None:
-            return "unknown" if self._link.wire.sent(self._number) else "not_sent"
+            return "not_sent" if self._link.wire.sent(self._number) is False else "unknown"
         return self._link.wire.outcome(self._number) or self._outcome
 
     def cancel(self, reason: str | None = None) -> bool:
@@ -138,7 +138,12 @@ class Call:
 
         From any thread, and at any time: false if it was over. The reason goes to the peer.
         """
-        return self._link.wire.abandon(self._number, "local", reason) != "settled"
+        how = self._link.wire.abandon(self._number, "local", reason)
+        if how == "settled":
+            return False
+        # Known here at once; who awaits it is woken by the event.
+        self._over("local", reason, "not_sent" if how == "not_sent" else "unknown")
+        return True
 
     async def result(self) -> Any:
         """The result, when it has come: the same as awaiting the call."""
@@ -206,22 +211,32 @@ class Call:
         error = response.get("error")
         if error is None:
             self._result = response.get("result")
-            self._end("done", None)
+            self._state = "done"
         else:
-            self._end("failed", lambda: RpcError.of(error))
+            self._error = lambda: RpcError.of(error)
+            self._state = "failed"
+        self._ended()
 
     def abandoned(self, cause: Cause, reason: str | None, outcome: Outcome) -> None:
         """Nothing will come any more."""
+        self._over(cause, reason, outcome)
+        self._ended()
+
+    def _over(self, cause: Cause, reason: str | None, outcome: Outcome) -> None:
+        if self._state is not None:
+            return
         self._outcome = outcome
         if cause == "timeout":
-            self._end("timed_out", lambda: CallTimeout("the call took too long", outcome))
+            self._error = lambda: CallTimeout("the call took too long", outcome)
+            self._state = "timed_out"
         elif cause in ("disconnect", "shutdown"):
-            self._end("disconnected", lambda: Disconnected("the connection ended", outcome))
+            self._error = lambda: Disconnected("the connection ended", outcome)
+            self._state = "disconnected"
         else:
-            self._end("cancelled", lambda: cancellation(cause, reason))
+            self._error = lambda: cancellation(cause, reason)
+            self._state = "cancelled"
 
-    def _end(self, state: State, error: Callable[[], BaseException] | None) -> None:
-        self._state, self._error = state, error
+    def _ended(self) -> None:
         if self._follow is not None:
             self._follow.close()
         self._tell()

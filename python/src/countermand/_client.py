@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import wraps
+from functools import lru_cache, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -69,7 +69,7 @@ class StdioClient:
         link = self._link
         if link is None or link.gone is None:
             return
-        link.wire.close("local")
+        link.wire.close("disconnect")
         with anyio.CancelScope(shield=True):
             await link.gone.wait()
         link.stop()
@@ -79,6 +79,7 @@ class StdioClient:
         """For ``fastmcp.Client``: a session on the streams."""
         from mcp import ClientSession
 
+        # Of fastmcp 4: none of them concerns a pipe.
         kwargs.pop("transport_options", None)
         async with self as (read, write), ClientSession(read, write, **kwargs) as session:  # type: ignore[arg-type]
             yield guard_session(session)
@@ -122,10 +123,15 @@ def stdio_client(
     Raises:
         OSError: on entry, if the server cannot be started.
     """
-    fastmcp = sys.modules.get("fastmcp.client.transports")
-    if fastmcp is not None:
-        fastmcp.ClientTransport.register(StdioClient)
-    return StdioClient(server, errlog, grace, close_wait, options)
+    fastmcp: Any = sys.modules.get("fastmcp.client.transports")
+    kind = StdioClient if fastmcp is None else _fastmcp_transport(fastmcp.ClientTransport)
+    return kind(server, errlog, grace, close_wait, options)
+
+
+@lru_cache(maxsize=1)
+def _fastmcp_transport(base: Any) -> type[StdioClient]:
+    """The same as a transport of ``fastmcp.Client``, which takes no other."""
+    return type("StdioClient", (StdioClient, base), {})
 
 
 def environment(given: dict[str, str] | None) -> dict[str, str]:

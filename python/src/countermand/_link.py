@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ._call import Call
 
 _MESSAGE, _CANCELLED, _WRITABLE, _CLOSED, _SETTLED, _PROGRESS, _ABANDONED, _GONE = range(8)
+_CANCEL = "notifications/cancelled"
 _BATCH = 256
 """Events that are taken at once; between two batches the event loop runs."""
 _AHEAD = 1024
@@ -202,14 +203,17 @@ class Link:
             if sending is not None:
                 sending.id = getattr(model, "id", None)
             self._post(self.sdk.dump(item), _current.get(None))
+            if getattr(model, "method", None) == _CANCEL:
+                self._flush()
         if self._congested is not None:
             await self._congested.wait()
 
     def cancel(self, id: Any) -> None:
         """Nobody waits for a request of the SDK's any more. Does nothing once it is over."""
         params = {"requestId": id}
-        frame = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+        frame = {"jsonrpc": "2.0", "method": _CANCEL, "params": params}
         self._post(json.dumps(frame), None)
+        self._flush()
 
     def _post(self, frame: str, parent: Token | None) -> None:
         self._outgoing.append((frame, parent))
