@@ -254,6 +254,9 @@ impl State {
             // An error with the id null: about a message that the peer could not read.
             return Received::Deliver { request: None, rewritten: None };
         };
+        if self.never_asked() {
+            return Received::Deliver { request: None, rewritten: None };
+        }
         let number = |id: &IdRef<'_>| match id {
             IdRef::Int(id) => u64::try_from(*id).ok(),
             _ => None,
@@ -276,6 +279,11 @@ impl State {
                 }
             }
         }
+    }
+
+    /// Nobody here has ever asked the peer anything: what it answers all the same is none of our business.
+    fn never_asked(&self) -> bool {
+        self.stats.calls == 0
     }
 
     fn settle(
@@ -332,7 +340,7 @@ impl State {
         };
         let token = token.to_id();
         let Some(call) = self.outbound.by_progress(&token) else {
-            if self.outbound.lasts(&token) {
+            if self.outbound.lasts(&token) || self.never_asked() {
                 return as_it_is;
             }
             return self.ignore(IgnoreReason::LateProgress);
