@@ -244,11 +244,10 @@ impl Calls {
     /// The core wants this done; `end` is what has just happened, `closed` whether the connection is over.
     pub fn told(
         &mut self,
-        link: usize,
-        told: &Told,
-        end: End,
+        (link, told): (usize, &Told),
+        (end, now): (End, Time),
         closed: bool,
-        now: Time,
+        tripped: impl Fn(Label) -> bool,
     ) -> Result<(), Breach> {
         match told {
             Told::Abandoned { call: label, outcome, .. } => {
@@ -263,11 +262,16 @@ impl Calls {
             }
             Told::Refused(id) => {
                 let id = key(id);
-                let meant = |call: &&mut Call| {
+                let own = |call: &Call| {
                     let own = call.inner.as_deref().and_then(key);
                     call.link == link && call.open() && own.is_some() && own == id
                 };
-                match self.0.values_mut().rfind(meant) {
+                // An SDK that has two under one id hears of that whose asker was cancelled, the older first.
+                let cut =
+                    |call: &Call| call.parent.map_or(0, |parent| 1 + usize::from(tripped(parent)));
+                let meant =
+                    self.0.values_mut().rev().filter(|call| own(call)).max_by_key(|call| cut(call));
+                match meant {
                     Some(call) => call.end = Some((end, now)),
                     None => return Err(Breach::new("I5", format!("{told:?} was told again"))),
                 }

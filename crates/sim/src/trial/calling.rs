@@ -284,7 +284,10 @@ impl Trial {
                 let end = self.end_by(step, &told);
                 if !(refused && matches!(told, Told::Refused(_))) {
                     let closed = self.audit.is_closed(at);
-                    self.audit.calls.told(at, &told, end, closed, self.now)?;
+                    let tripped =
+                        |of| self.handles.get(&of).is_some_and(|handle| handle.token.cancelled());
+                    let ended = (end, self.now);
+                    self.audit.calls.told((at, &told), ended, closed, tripped)?;
                 }
                 self.coverage.told(&self.audit.calls, &told, refused);
                 self.told.push((at, told));
