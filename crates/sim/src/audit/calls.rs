@@ -241,12 +241,13 @@ impl Calls {
         Err(Breach::new("I6", format!("progress of nobody, {token:?}: {verdict:?}")))
     }
 
-    /// The core wants this done; `end` is what has just happened, `closed` whether the connection is over.
+    /// The core wants this done; `end` is what has just happened, `closed` whether the connection is over, `meant` who
+    /// was given up by name.
     pub fn told(
         &mut self,
         (link, told): (usize, &Told),
         (end, now): (End, Time),
-        closed: bool,
+        (closed, meant): (bool, Option<Label>),
         tripped: impl Fn(Label) -> bool,
     ) -> Result<(), Breach> {
         match told {
@@ -267,12 +268,14 @@ impl Calls {
                     call.link == link && call.open() && own.is_some() && own == id
                 };
                 // An SDK that has two under one id hears of that whose asker was cancelled, the older first.
-                let cut =
-                    |call: &Call| call.parent.map_or(0, |parent| 1 + usize::from(tripped(parent)));
-                let meant =
-                    self.0.values_mut().rev().filter(|call| own(call)).max_by_key(|call| cut(call));
-                match meant {
-                    Some(call) => call.end = Some((end, now)),
+                let cut = |label: &Label, call: &Call| match call.parent {
+                    _ if meant == Some(*label) => 3,
+                    Some(parent) => 1 + usize::from(tripped(parent)),
+                    None => 0,
+                };
+                let owners = self.0.iter_mut().rev().filter(|(_, call)| own(call));
+                match owners.max_by_key(|(label, call)| cut(label, call)) {
+                    Some((_, call)) => call.end = Some((end, now)),
                     None => return Err(Breach::new("I5", format!("{told:?} was told again"))),
                 }
             }

@@ -270,6 +270,10 @@ impl Trial {
         // An SDK that asks on behalf of somebody cancelled is refused at once: that is no end of a call.
         let refused = matches!(seen, Seen::Sent(frame, Out::Swallow(SwallowReason::NotSent))
             if object(frame).is_some_and(|fields| fields.contains_key("id")));
+        let meant = match step {
+            Step::Abandon { call, .. } => Some(*call),
+            _ => None,
+        };
         for at in 0..self.links.len() {
             let outputs = self.links[at].connection.take_outputs();
             let names = &mut self.links[at].names;
@@ -287,7 +291,7 @@ impl Trial {
                     let tripped =
                         |of| self.handles.get(&of).is_some_and(|handle| handle.token.cancelled());
                     let ended = (end, self.now);
-                    self.audit.calls.told((at, &told), ended, closed, tripped)?;
+                    self.audit.calls.told((at, &told), ended, (closed, meant), tripped)?;
                 }
                 self.coverage.told(&self.audit.calls, &told, refused);
                 self.told.push((at, told));

@@ -82,7 +82,13 @@ impl World {
         }
         let ms = |ms: usize| Duration::from_millis(ms as u64);
         let ask = Ask {
-            method: self.rng.pick(&["tools/call", "tools/call", "ping", "initialize"]),
+            method: self.rng.pick(&[
+                "tools/call",
+                "tools/call",
+                "tools/call",
+                "ping",
+                "initialize",
+            ]),
             params: self.rng.percent(40).then(|| self.rng.pick(PARAMS).to_owned()),
             parent,
             idle: self.rng.percent(40).then(|| ms(self.rng.below(9))),
