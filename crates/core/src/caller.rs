@@ -101,6 +101,11 @@ impl Connection {
         }
     }
 
+    /// Whether a request of ours has been written; `None` once it is over.
+    pub fn transmitted(&self, call: Call) -> Option<bool> {
+        Some(self.shared.state.lock().outbound.get(call)?.transmitted)
+    }
+
     /// Nobody waits for this request any more. Its caller is told at once; what goes to the peer is among the
     /// [`take_outputs`](Self::take_outputs).
     pub fn abandon(&self, call: Call, cause: Cause, reason: Option<&str>, now: Time) -> Abandoned {
