@@ -296,7 +296,8 @@ pub fn close(handle: u32) -> Result<()> {
     let entry = entry(handle)?;
     let wire = &entry.wire;
     wire.detach_exit();
-    wire.close(Cause::Local);
+    // Whoever waits for a server hears that it is gone; handlers of our own are told that it was us.
+    wire.close(if wire.pid().is_some() { Cause::Disconnect } else { Cause::Local });
     Ok(())
 }
 
