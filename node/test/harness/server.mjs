@@ -128,6 +128,19 @@ const tools = {
 		await sleep(5);
 		return String(current()?.requestId);
 	},
+	// Asks the peer something in its turn, and tells what came of it.
+	ask: async ({ tag, how, at }, { ask }) => {
+		if (at === 'later') await sleep(2);
+		if (at === 'after the cancel') await current().whenCancelled();
+		try {
+			const { action, content } = await ask[how]();
+			tell('told', tag, { action, content });
+			return 'asked';
+		} catch (error) {
+			tell('refused', tag, { code: error.code, cancelled: current()?.cancelled });
+			throw error;
+		}
+	},
 	stray: () => {
 		console.log('{"stray":"console.log"}');
 		process.stdout.write('{"stray":"process.stdout.write"}\n');
@@ -201,6 +214,8 @@ async function told(name, args, context) {
 	}
 }
 
+const ANY = z.looseObject({});
+
 const args = {
 	tag: z.string().optional(),
 	text: z.string().optional(),
@@ -209,6 +224,12 @@ const args = {
 	ms: z.number().optional(),
 	folder: z.string().optional(),
 };
+
+const FORM = {
+	message: 'Sure?',
+	requestedSchema: { type: 'object', properties: { sure: { type: 'boolean' } } },
+};
+const PROMPT = { messages: [{ role: 'user', content: { type: 'text', text: 'Hm?' } }], maxTokens: 9 };
 
 const report = (context, notify, token) => (progress) =>
 	notify.call(context, {
@@ -222,11 +243,17 @@ async function v1() {
 	for (const name of Object.keys(tools)) {
 		server.registerTool(name, { inputSchema: args }, async (input, extra) => {
 			const progress = report(extra, extra.sendNotification, extra._meta?.progressToken);
+			const ask = {
+				elicit: () => server.server.elicitInput(FORM),
+				sample: () => server.server.createMessage(PROMPT),
+				related: () => extra.sendRequest({ method: 'elicitation/create', params: FORM }, ANY),
+				both: () => server.server.elicitInput(FORM, { signal: extra.signal }),
+			};
 			return {
 				content: [
 					{
 						type: 'text',
-						text: await told(name, input, { id: extra.requestId, signal: extra.signal, progress }),
+						text: await told(name, input, { id: extra.requestId, signal: extra.signal, progress, ask }),
 					},
 				],
 			};
@@ -241,9 +268,15 @@ async function v2() {
 	for (const name of Object.keys(tools)) {
 		server.registerTool(name, { inputSchema: z.object(args) }, async (input, { mcpReq }) => {
 			const progress = report(mcpReq, mcpReq.notify, mcpReq._meta?.progressToken);
+			const ask = {
+				elicit: () => server.server.elicitInput(FORM),
+				sample: () => server.server.createMessage(PROMPT),
+				related: () => mcpReq.elicitInput(FORM),
+				both: () => server.server.elicitInput(FORM, { signal: mcpReq.signal }),
+			};
 			return {
 				content: [
-					{ type: 'text', text: await told(name, input, { id: mcpReq.id, signal: mcpReq.signal, progress }) },
+					{ type: 'text', text: await told(name, input, { id: mcpReq.id, signal: mcpReq.signal, progress, ask }) },
 				],
 			};
 		});
