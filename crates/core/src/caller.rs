@@ -128,6 +128,11 @@ impl Connection {
         Some(self.shared.state.lock().outbound.tombstone(call)?.outcome)
     }
 
+    /// Whether a request of ours was sent; `None` once it is over.
+    pub fn sent(&self, call: Call) -> Option<bool> {
+        Some(self.shared.state.lock().outbound.get(call)?.transmitted)
+    }
+
     /// What the core wants done, in order. Ask after every call that may have led to some, or when the waker
     /// of [`on_output`](Self::on_output) is woken.
     pub fn take_outputs(&self) -> Vec<Output> {
@@ -254,6 +259,9 @@ impl State {
             // An error with the id null: about a message that the peer could not read.
             return Received::Deliver { request: None, rewritten: None };
         };
+        if self.never_asked() {
+            return Received::Deliver { request: None, rewritten: None };
+        }
         let number = |id: &IdRef<'_>| match id {
             IdRef::Int(id) => u64::try_from(*id).ok(),
             _ => None,
@@ -276,6 +284,11 @@ impl State {
                 }
             }
         }
+    }
+
+    /// Nobody here has ever asked the peer anything: what it answers all the same is none of our business.
+    fn never_asked(&self) -> bool {
+        self.stats.calls == 0
     }
 
     fn settle(
@@ -332,7 +345,7 @@ impl State {
         };
         let token = token.to_id();
         let Some(call) = self.outbound.by_progress(&token) else {
-            if self.outbound.lasts(&token) {
+            if self.outbound.lasts(&token) || self.never_asked() {
                 return as_it_is;
             }
             return self.ignore(IgnoreReason::LateProgress);

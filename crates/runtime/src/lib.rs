@@ -14,6 +14,7 @@ compile_error!("the wire needs POSIX pipes and signals: Countermand runs on Unix
 mod child;
 mod config;
 mod exit;
+mod follow;
 mod framer;
 mod inbox;
 mod outbox;

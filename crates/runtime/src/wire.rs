@@ -269,6 +269,10 @@ impl Wire {
         self.inner.control.lock().exit_code
     }
 
+    pub(crate) fn downgrade(&self) -> Weak<Inner> {
+        Arc::downgrade(&self.inner)
+    }
+
     /// A waker that turns a token's trip into [`Event::Woken`] with this key.
     pub fn notify(&self, key: u64) -> Waker {
         self.inner.inbox.waker(key)
@@ -358,7 +362,7 @@ impl Inner {
                     self.inbox.push(Event::Message { frame, request: None });
                 }
                 Output::Cancel { frame, .. } => self.outbox.push_urgent(frame),
-                Output::CloseTransport => self.request_close(Cause::Local),
+                Output::CloseTransport => self.request_close(Cause::Disconnect),
                 _ => {}
             }
         }

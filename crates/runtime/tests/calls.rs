@@ -274,7 +274,7 @@ fn k04_a_server_that_ends_with_its_stdin_is_not_killed() {
 
 #[test]
 fn i9_handshake_abandoning_initialize_closes_the_transport_and_leaves_no_process() {
-    let caller = spawn("exec cat > /dev/null");
+    let caller = spawn("cat > /dev/null");
     let (call, _) = caller.wire.call(&Begin { method: "initialize", ..Begin::default() }).unwrap();
     assert!(caller.wire.flush(PATIENCE));
     assert_eq!(caller.wire.abandon(call, Cause::Timeout, None), Abandoned::CloseTransport);
