@@ -265,13 +265,21 @@ class Handle<T> implements Call<T>, Caller {
 		if (cause === 'timeout') {
 			this.#error = new TimeoutError(outcome);
 			this.#ended('timed_out', outcome);
-		} else if (cause === 'disconnect') {
+		} else if (cause === 'disconnect' && !this.#cutElsewhere()) {
 			this.#error = new DisconnectedError(outcome);
 			this.#ended('disconnected', outcome);
 		} else {
 			this.#error = new CancelledError(cause, reason, { outcome, abortReason: this.#abortReason });
 			this.#ended('cancelled', outcome);
 		}
+	}
+
+	/** It was given up because another connection is over: that of the request for which it was made. */
+	#cutElsewhere(): boolean {
+		const { parent } = this.#options;
+		return (
+			parent instanceof TokenNode && parent.cause === 'disconnect' && parent.owner().home !== this.#wire
+		);
 	}
 
 	#refused({ refused, message, cause = 'local' }: native.RefusedRequest): void {

@@ -1,6 +1,7 @@
 // Clients of both SDKs on the engine's transport, and a server that does what none should.
 
 import assert from 'node:assert/strict';
+import { setMaxListeners } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -36,7 +37,7 @@ describe('clients', { concurrency: 2 }, () => {
 			await fake.well();
 			assert.deepEqual(told, []);
 			const { lateResponses, lateProgress, outbound } = fake.stats;
-			assert.deepEqual([lateResponses, lateProgress, outbound], [4, 2 + 2 * (fake.heard.filter(hasToken).length - 1), 0]);
+			assert.deepEqual([lateResponses, lateProgress, outbound], [4, 4, 0]);
 			await fake.close();
 		});
 
@@ -57,6 +58,8 @@ describe('clients', { concurrency: 2 }, () => {
 			const fake = await Fake.open(sdk);
 			const controller = new AbortController();
 			const { signal } = controller;
+			// SDK 1.x leaves a listener behind with every call.
+			setMaxListeners(0, signal);
 			for (let i = 0; i < 15; i++) assert.equal(await fake.tool('echo', { signal }), 'echo');
 			controller.abort();
 			await fake.tool('echo');
@@ -66,10 +69,10 @@ describe('clients', { concurrency: 2 }, () => {
 
 		test(`k23_an_initialize_that_times_out_is_not_cancelled_and_leaves_no_process_${sdk}`, async () => {
 			const fake = new Fake(sdk, { mute: true });
-			const connected = fake.client.connect(fake.transport, { timeout: 200 });
+			const rejected = assert.rejects(fake.client.connect(fake.transport, { timeout: 200 }));
 			await fake.hears(({ method }) => method === 'initialize', 'the handshake');
 			const { pid } = fake.transport;
-			await assert.rejects(connected);
+			await rejected;
 			await fake.transport.close();
 			assert.deepEqual(alive([pid]), []);
 			assert.deepEqual(fake.cancels, []);
@@ -78,13 +81,12 @@ describe('clients', { concurrency: 2 }, () => {
 
 		test(`k27_closed_while_it_initializes_it_leaves_no_process_and_starts_again_${sdk}`, async () => {
 			const fake = new Fake(sdk, { mute: true });
-			const connected = fake.client.connect(fake.transport);
-			connected.catch(() => {});
+			const rejected = assert.rejects(fake.client.connect(fake.transport));
 			await fake.hears(({ method }) => method === 'initialize', 'the handshake');
 			const { pid } = fake.transport;
 			await fake.client.close();
 			assert.deepEqual(alive([pid]), []);
-			await assert.rejects(connected);
+			await rejected;
 			assert.deepEqual(fake.cancels, []);
 			await fake.transport.start();
 			assert.notEqual(fake.transport.pid, pid);
@@ -96,9 +98,7 @@ describe('clients', { concurrency: 2 }, () => {
 			let closed = 0;
 			fake.client.onclose = () => closed++;
 			const mine = call(fake.client, 'tools/call', { name: 'never' });
-			const theirs = fake.tool('never');
-			await assert.rejects(fake.tool('die'));
-			await assert.rejects(theirs);
+			await Promise.all([assert.rejects(fake.tool('never')), assert.rejects(fake.tool('die'))]);
 			await assert.rejects(mine.result, { name: 'DisconnectedError', outcome: 'unknown' });
 			assert.equal(mine.state, 'disconnected');
 			await fake.close();
@@ -187,7 +187,3 @@ describe('clients', { concurrency: 2 }, () => {
 		assert.deepEqual(warnings, []);
 	});
 });
-
-function hasToken({ params }) {
-	return params?.name === 'late';
-}

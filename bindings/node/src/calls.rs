@@ -3,11 +3,8 @@
 //! What becomes of one is told once, among the events that `drain` leaves in the mailbox.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::task::{Wake, Waker};
 
-use countermand_core::{Abandoned, Begin, BeginError, Call, CallOutcome, Cause, Token, Watch};
-use countermand_runtime::Wire;
+use countermand_core::{Abandoned, Begin, BeginError, Call, CallOutcome, Watch};
 use napi::Result;
 use napi::bindgen_prelude::Either;
 use napi_derive::napi;
@@ -72,24 +69,6 @@ impl Watches {
     }
 }
 
-/// Abandons a request when the token of another connection trips, in the thread that trips it.
-struct Linked {
-    wire: Wire,
-    call: Call,
-    parent: Token,
-}
-
-impl Wake for Linked {
-    fn wake(self: Arc<Self>) {
-        let cause = match self.parent.cause() {
-            // That connection is gone. The request's own is there, and its peer is to be told.
-            None | Some(Cause::Disconnect) => Cause::Local,
-            Some(cause) => cause,
-        };
-        self.wire.abandon(self.call, cause, self.parent.reason().as_deref());
-    }
-}
-
 /// Exact: ids of ours stay below 2^53.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub(crate) const fn call(number: f64) -> Call {
@@ -121,8 +100,7 @@ pub fn call_begin(handle: u32, options: CallOptions) -> Result<Either<f64, Refus
         Err(error) => return Ok(Either::B((&error).into())),
     };
     if let Some(parent) = elsewhere {
-        let linked = Linked { wire: entry.wire.clone(), call, parent: parent.clone() };
-        let watch = parent.watch(&Waker::from(Arc::new(linked)));
+        let watch = entry.wire.follow(call, parent);
         entry.watches.0.lock().insert(call.0, watch);
     }
     Ok(Either::A(number(call.0)))

@@ -255,13 +255,17 @@ impl State {
         envelope: &Envelope<'_>,
         id_match: IdMatch,
     ) -> Received {
-        let (Some(raw), Some(id)) = (envelope.raw_id, envelope.id()) else {
-            // An error with the id null: about a message that the peer could not read.
-            return Received::Deliver { request: None, rewritten: None };
-        };
         if self.never_asked() {
             return Received::Deliver { request: None, rewritten: None };
         }
+        let (Some(raw), Some(id)) = (envelope.raw_id, envelope.id()) else {
+            if envelope.raw_id.is_some_and(|raw| raw != "null") {
+                // What can be nobody's id.
+                return self.ignore(IgnoreReason::UnknownResponse);
+            }
+            // An error with the id null: about a message that the peer could not read.
+            return Received::Deliver { request: None, rewritten: None };
+        };
         let number = |id: &IdRef<'_>| match id {
             IdRef::Int(id) => u64::try_from(*id).ok(),
             _ => None,
@@ -340,12 +344,16 @@ impl State {
     /// What progress of the peer's means.
     pub(crate) fn progressed(&mut self, text: &str, raw: Option<&str>, now: Time) -> Received {
         let as_it_is = Received::Deliver { request: None, rewritten: None };
-        let Some((raw, token)) = raw.and_then(|raw| Some((raw, IdRef::parse(raw)?))) else {
+        if self.never_asked() {
             return as_it_is;
+        }
+        let Some((raw, token)) = raw.and_then(|raw| Some((raw, IdRef::parse(raw)?))) else {
+            // With no token that anybody could have given.
+            return self.ignore(IgnoreReason::LateProgress);
         };
         let token = token.to_id();
         let Some(call) = self.outbound.by_progress(&token) else {
-            if self.outbound.lasts(&token) || self.never_asked() {
+            if self.outbound.lasts(&token) {
                 return as_it_is;
             }
             return self.ignore(IgnoreReason::LateProgress);

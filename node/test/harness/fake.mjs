@@ -38,7 +38,8 @@ const tools = {
 	cancelled: (id) => late.set(id, () => say({ id, error: { code: -32800, message: 'Request cancelled' } })),
 	// Everything that is wrong beside the answer, before it and after.
 	odd: (id, _args, token) => {
-		for (const wrong of [987_654_321, -1, 2.5, String(id), 'nobody', '']) say({ id: wrong, result: text('odd') });
+		for (const wrong of [987_654_321, -1, 2.5, String(id), 'nobody', ''])
+			say({ id: wrong, result: text('odd') });
 		progress('nobody', 1);
 		progress(token === undefined ? 7 : String(token), 1);
 		say({ id, result: text('right') });

@@ -5,8 +5,8 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { Client as V1 } from '@modelcontextprotocol/sdk/client/index.js';
 import { Client as V2 } from '@modelcontextprotocol/client';
+import { Client as V1 } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport, stats } from 'countermand';
 import { alive } from './processes.mjs';
 import { until } from './until.mjs';
@@ -87,6 +87,8 @@ export class Fake {
 	/** Closes it, after which nothing of it is left. */
 	async close() {
 		await this.client.close();
+		// The SDK asks for no more where the connection is over already.
+		await this.transport.close();
 		assert.equal(this.transport.pid, null);
 		assert.deepEqual(alive([this.pid]), []);
 	}

@@ -276,7 +276,10 @@ async function v2() {
 			};
 			return {
 				content: [
-					{ type: 'text', text: await told(name, input, { id: mcpReq.id, signal: mcpReq.signal, progress, ask }) },
+					{
+						type: 'text',
+						text: await told(name, input, { id: mcpReq.id, signal: mcpReq.signal, progress, ask }),
+					},
 				],
 			};
 		});
