@@ -277,9 +277,7 @@ class Handle<T> implements Call<T>, Caller {
 	/** It was given up because another connection is over: that of the request for which it was made. */
 	#cutElsewhere(): boolean {
 		const { parent } = this.#options;
-		return (
-			parent instanceof TokenNode && parent.cause === 'disconnect' && parent.owner().home !== this.#wire
-		);
+		return parent instanceof TokenNode && parent.cause === 'disconnect' && parent.owner().home !== this.#wire;
 	}
 
 	#refused({ refused, message, cause = 'local' }: native.RefusedRequest): void {

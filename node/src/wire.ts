@@ -152,7 +152,7 @@ export class Wire implements TokenHome {
 
 	/** Sends a message that is serialized already, with its line end. */
 	sendLine(line: string): Promise<void> | undefined {
-		return this.#put(this.#open.size > 0 ? (answer(line) ?? parse(line)) : undefined, line);
+		return this.#put(answer(line) ?? parse(line), line);
 	}
 
 	/** Ends the connection from our side, unless it is over; the process goes on. */

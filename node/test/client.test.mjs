@@ -1,7 +1,8 @@
 // Clients of both SDKs on the engine's transport, and a server that does what none should.
 
 import assert from 'node:assert/strict';
-import { setMaxListeners } from 'node:events';
+import { spawn } from 'node:child_process';
+import { once, setMaxListeners } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -126,9 +127,17 @@ describe('clients', { concurrency: 2 }, () => {
 	}
 
 	test('k04_servers_end_with_a_client_that_is_killed', async () => {
-		const fake = await Fake.open('v1');
-		await fake.close();
-		await gone([fake.pid]);
+		const script = `import { StdioClientTransport } from 'countermand';
+			const transport = new StdioClientTransport({ command: 'sh', args: ['-c', 'sleep 1000 & echo $! $$ >&2; wait'] });
+			await transport.start();`;
+		const client = spawn(process.execPath, ['--input-type=module', '-e', script], {
+			stdio: ['ignore', 'ignore', 'pipe'],
+		});
+		const [line] = await once(client.stderr, 'data');
+		const pids = String(line).trim().split(' ').map(Number);
+		assert.equal(alive(pids).length, 2);
+		client.kill('SIGKILL');
+		await gone(pids);
 	});
 
 	test('the_environment_is_that_of_the_sdks', async () => {

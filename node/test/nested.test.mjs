@@ -1,8 +1,10 @@
 // What a server asks its client while a tool runs (elicitation, sampling) ends with the tool's request.
 
 import assert from 'node:assert/strict';
+import path from 'node:path';
 import { after, describe, test } from 'node:test';
 import { call, cancel, Peer } from './harness/peer.mjs';
+import { withFolder } from './harness/processes.mjs';
 
 const WAYS = ['v1', 'v2', 'serve', 'drop1', 'drop2'];
 const METHODS = {
@@ -10,6 +12,7 @@ const METHODS = {
 	sample: 'sampling/createMessage',
 	related: 'elicitation/create',
 	both: 'elicitation/create',
+	handle: 'elicitation/create',
 };
 
 after(() => Peer.end());
@@ -17,6 +20,8 @@ after(() => Peer.end());
 describe('nested requests', { concurrency: 2 }, () => {
 	for (const way of WAYS) {
 		for (const [how, method] of Object.entries(METHODS)) {
+			// Streams that stand in for stdio have no transport to call over.
+			if (how === 'handle' && way === 'serve') continue;
 			test(`k18_a_cancelled_tool_cancels_what_it_asks_${how}_${way}`, async () => {
 				const peer = await Peer.open(way);
 				for (const at of ['once', 'later']) {
@@ -39,6 +44,25 @@ describe('nested requests', { concurrency: 2 }, () => {
 				peer.process.stdin.end();
 				assert.deepEqual(await peer.exited, { code: 0, signal: null });
 				assert.equal(peer.stderr, '');
+			});
+		}
+
+		for (const how of ['waiting', 'blocked']) {
+			test(`k18_a_call_to_another_server_is_cancelled_with_its_request_${how}_${way}`, async () => {
+				await withFolder(async (folder) => {
+					const peer = await Peer.open(way);
+					const id = Peer.id();
+					peer.write(call(id, 'relay', { tag: 'a', how, ms: 20_000, folder: path.join(folder, 'log') }));
+					await peer.event('relayed', 'a');
+					peer.write(cancel(id, 'stop it'));
+					const { name, cause, reason, state } = await peer.event('relay over', 'a');
+					assert.deepEqual([name, cause, reason, state], ['AbortError', 'peer', 'stop it', 'cancelled']);
+					const { outbound, watches } = await peer.event('relay left', 'a');
+					assert.deepEqual([outbound, watches], [0, 0]);
+					await peer.event('exit', 'a');
+					await peer.silent(id);
+					assert.equal((await peer.stats()).watches, 0);
+				});
 			});
 		}
 

@@ -3,15 +3,17 @@
 
 import { execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, writeSync } from 'node:fs';
+import { existsSync, readFileSync, writeSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { current, StdioServerTransport as Drop, guard, stats } from 'countermand';
+import { fileURLToPath } from 'node:url';
+import { call, current, StdioServerTransport as Drop, guard, StdioClientTransport, stats } from 'countermand';
 import { z } from 'zod';
 import { alive, processes, spawns, TREE } from './processes.mjs';
 import { reach } from './reach.mjs';
 import { tell } from './tell.mjs';
 
 const [way, stock] = process.argv.slice(2);
+const FAKE = fileURLToPath(new URL('fake.mjs', import.meta.url));
 
 const aborted = (signal) =>
 	new Promise((resolve) => {
@@ -127,6 +129,28 @@ const tools = {
 		if (at === 'hit') return 'hit';
 		await sleep(5);
 		return String(current()?.requestId);
+	},
+	// Asks another server, in its own log, on behalf of its request; blind and deaf meanwhile, if it is to be.
+	relay: async ({ tag, folder: log, how, ms = 0 }) => {
+		const transport = new StdioClientTransport({ command: process.execPath, args: [FAKE, log] });
+		await transport.start();
+		const asked = call(transport, 'tools/call', { name: 'never' }, { parent: current() });
+		while (!existsSync(log) || !readFileSync(log, 'utf8').includes('never')) await sleep(2);
+		tell('relayed', tag);
+		const end = performance.now() + ms;
+		if (how === 'blocked')
+			while (performance.now() < end && !readFileSync(log, 'utf8').includes('cancelled'));
+		const error = await asked.result.catch((error) => error);
+		tell('relay over', tag, {
+			name: error.name,
+			cause: error.cause,
+			reason: error.reason,
+			state: asked.state,
+		});
+		const { outbound, watches } = stats(transport);
+		tell('relay left', tag, { outbound, watches });
+		await transport.close();
+		return 'relayed';
 	},
 	// Asks the peer something in its turn, and tells what came of it.
 	ask: async ({ tag, how, at }, { ask }) => {
@@ -248,6 +272,7 @@ async function v1() {
 				sample: () => server.server.createMessage(PROMPT),
 				related: () => extra.sendRequest({ method: 'elicitation/create', params: FORM }, ANY),
 				both: () => server.server.elicitInput(FORM, { signal: extra.signal }),
+				handle: () => call(server, 'elicitation/create', FORM, { parent: current() }).result,
 			};
 			return {
 				content: [
@@ -273,6 +298,7 @@ async function v2() {
 				sample: () => server.server.createMessage(PROMPT),
 				related: () => mcpReq.elicitInput(FORM),
 				both: () => server.server.elicitInput(FORM, { signal: mcpReq.signal }),
+				handle: () => call(server, 'elicitation/create', FORM, { parent: current() }).result,
 			};
 			return {
 				content: [
