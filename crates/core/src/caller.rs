@@ -281,13 +281,17 @@ impl State {
         envelope: &Envelope<'_>,
         id_match: IdMatch,
     ) -> Received {
-        let (Some(raw), Some(id)) = (envelope.raw_id, envelope.id()) else {
-            // An error with the id null: about a message that the peer could not read.
-            return Received::Deliver { request: None, rewritten: None };
-        };
         if self.never_asked() {
             return Received::Deliver { request: None, rewritten: None };
         }
+        let (Some(raw), Some(id)) = (envelope.raw_id, envelope.id()) else {
+            if envelope.raw_id.is_some_and(|raw| raw != "null") {
+                // What can be nobody's id.
+                return self.ignore(IgnoreReason::UnknownResponse);
+            }
+            // An error with the id null: about a message that the peer could not read.
+            return Received::Deliver { request: None, rewritten: None };
+        };
         let number = |id: &IdRef<'_>| match id {
             IdRef::Int(id) => u64::try_from(*id).ok(),
             _ => None,
@@ -374,8 +378,12 @@ impl State {
     /// What progress of the peer's means.
     pub(crate) fn progressed(&mut self, text: &str, raw: Option<&str>, now: Time) -> Received {
         let as_it_is = Received::Deliver { request: None, rewritten: None };
-        let Some((raw, token)) = raw.and_then(|raw| Some((raw, IdRef::parse(raw)?))) else {
+        if self.never_asked() {
             return as_it_is;
+        }
+        let Some((raw, token)) = raw.and_then(|raw| Some((raw, IdRef::parse(raw)?))) else {
+            // With no token that anybody could have given.
+            return self.ignore(IgnoreReason::LateProgress);
         };
         let token = token.to_id();
         let call = self.outbound.by_progress(&token);
@@ -387,10 +395,7 @@ impl State {
             Some((_, outgoing)) => outgoing.progress.as_ref(),
             None => self.outbound.lasting(&token),
         };
-        let Some(progress) = progress else {
-            let alien = self.never_asked();
-            return if alien { as_it_is } else { self.ignore(IgnoreReason::LateProgress) };
-        };
+        let Some(progress) = progress else { return self.ignore(IgnoreReason::LateProgress) };
         let own = progress.raw.as_deref();
         let rewritten = own.map(|own| splice(text, &mut [(raw, own)]));
         Received::Deliver { request: None, rewritten }
