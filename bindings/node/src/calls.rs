@@ -132,5 +132,5 @@ pub fn call_outcome(handle: u32, request: f64) -> Option<&'static str> {
 /// Whether a request has been written; null once it is over.
 #[napi(catch_unwind)]
 pub fn call_sent(handle: u32, request: f64) -> Option<bool> {
-    entry(handle).ok()?.wire.connection().transmitted(call(request))
+    entry(handle).ok()?.wire.connection().sent(call(request))
 }

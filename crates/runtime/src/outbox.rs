@@ -275,7 +275,7 @@ impl State {
 }
 
 /// JSON has no raw line breaks but between its tokens, where a space does as well.
-fn one_line(frame: &mut Vec<u8>) {
+pub(crate) fn one_line(frame: &mut Vec<u8>) {
     if memchr::memchr2(b'\n', b'\r', frame).is_some() {
         frame.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')).for_each(|byte| *byte = b' ');
     }
