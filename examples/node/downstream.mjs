@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { Client } from '@modelcontextprotocol/client';
 import { McpServer } from '@modelcontextprotocol/server';
 import { StdioServerTransport } from '@modelcontextprotocol/server/stdio';
-import { call, current, guard, StdioClientTransport } from 'countermand';
+import { call, guard, StdioClientTransport } from 'countermand';
 import { z } from 'zod';
 
 async function downstream() {
@@ -19,10 +19,9 @@ const clients = await Promise.all([downstream(), downstream()]);
 const server = new McpServer({ name: 'upstream', version: '1.0.0' });
 
 server.registerTool('wait_twice', { inputSchema: z.object({ seconds: z.number() }) }, async ({ seconds }) => {
-	const parent = current();
-	const calls = clients.map((client) =>
-		call(client, 'tools/call', { name: 'wait', arguments: { seconds } }, { parent, totalMs: 600_000 }),
-	);
+	const wait = { name: 'wait', arguments: { seconds } };
+	// Made for this tool's request, because it is made within its handler.
+	const calls = clients.map((client) => call(client, 'tools/call', wait, { totalMs: 600_000 }));
 	try {
 		const results = await Promise.all(calls.map(({ result }) => result));
 		return { content: results.flatMap(({ content }) => content) };
