@@ -7,7 +7,7 @@
 
 import { onAbort } from './abort.js';
 import type { Caller } from './calls.js';
-import { holder, within } from './context.js';
+import { current, holder, within } from './context.js';
 import {
 	CancelledError,
 	type Cause,
@@ -39,8 +39,11 @@ export interface Progress {
 export interface CallOptions {
 	/** Cancels it when aborted. Any number of calls may share one. What it is aborted with stays in this process. */
 	signal?: AbortSignal;
-	/** Cancels it when tripped, from the thread that trips it; of any connection, as `current()` in a server. */
-	parent?: Token;
+	/**
+	 * Cancels it when tripped, in the thread that trips it: a token of any connection. `current()` unless given; `null`
+	 * for none.
+	 */
+	parent?: Token | null;
 	/** Gives it up when there was neither progress nor a response for so many milliseconds. */
 	idleMs?: number;
 	/** Gives it up after so many milliseconds, whatever progress there is. */
@@ -111,6 +114,7 @@ class Handle<T> implements Call<T>, Caller {
 	id: number | undefined;
 	readonly #wire: Wire;
 	readonly #options: CallOptions;
+	readonly #parent: TokenNode | undefined;
 	readonly #context = holder();
 	#end: Exclude<CallState, 'queued' | 'running'> | undefined;
 	#outcome: Outcome = 'unknown';
@@ -131,6 +135,8 @@ class Handle<T> implements Call<T>, Caller {
 	) {
 		this.#wire = wire;
 		this.#options = options;
+		const { parent = current() } = options;
+		this.#parent = parent instanceof TokenNode ? parent : undefined;
 		const { signal } = options;
 		if (signal?.aborted) {
 			this.#abortReason = signal.reason;
@@ -147,14 +153,11 @@ class Handle<T> implements Call<T>, Caller {
 	}
 
 	#begin(params: object | undefined): number | native.RefusedRequest {
-		const { parent, idleMs, totalMs, progress = true } = this.#options;
-		let token = -1;
-		if (parent instanceof TokenNode) {
-			token = parent.handle();
-			const { cause } = parent;
-			// The request that it stands for has ended, after its cancel.
-			if (token < 0 && cause !== undefined) return { refused: 'cancelled', message: '', cause };
-		}
+		const { idleMs, totalMs, progress = true } = this.#options;
+		const token = this.#parent?.handle() ?? -1;
+		const cause = this.#parent?.cause;
+		// The request that it stands for has ended, after its cancel.
+		if (token < 0 && cause !== undefined) return { refused: 'cancelled', message: '', cause };
 		return this.#wire.calls.begin(this, {
 			method: this.method,
 			progress,
@@ -276,14 +279,14 @@ class Handle<T> implements Call<T>, Caller {
 
 	/** It was given up because another connection is over: that of the request for which it was made. */
 	#cutElsewhere(): boolean {
-		const { parent } = this.#options;
-		return parent instanceof TokenNode && parent.cause === 'disconnect' && parent.owner().home !== this.#wire;
+		const parent = this.#parent;
+		return parent?.cause === 'disconnect' && parent.owner().home !== this.#wire;
 	}
 
 	#refused({ refused, message, cause = 'local' }: native.RefusedRequest): void {
 		if (refused === 'closed') this.#abandoned('disconnect', undefined, 'not_sent');
 		else if (refused === 'cancelled') {
-			this.#error = new CancelledError(cause, this.#options.parent?.reason, { outcome: 'not_sent' });
+			this.#error = new CancelledError(cause, this.#parent?.reason, { outcome: 'not_sent' });
 			this.#ended('cancelled', 'not_sent');
 		} else {
 			this.#error = Object.assign(new Error(message), { code: refused });

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once, setMaxListeners } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, describe, test } from 'node:test';
@@ -11,7 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import * as stock from '@modelcontextprotocol/sdk/client/stdio.js';
 import { call, getDefaultEnvironment, StdioClientTransport } from 'countermand';
 import { CLIENTS, Fake, warnings } from './harness/fakes.mjs';
-import { alive, gone, ready, TREE } from './harness/processes.mjs';
+import { alive, gone, held, ready, TREE } from './harness/processes.mjs';
 import { until } from './harness/until.mjs';
 
 after(() => Fake.end());
@@ -19,7 +19,7 @@ after(() => Fake.end());
 const isCancel = ({ method }) => method === 'notifications/cancelled';
 const code = (error) => error.code;
 
-describe('clients', { concurrency: 2 }, () => {
+describe('clients', { concurrency: 1 }, () => {
 	for (const sdk of Object.keys(CLIENTS)) {
 		test(`k07_late_and_second_responses_and_k22_late_progress_are_no_errors_${sdk}`, async () => {
 			const fake = await Fake.open(sdk);
@@ -138,6 +138,22 @@ describe('clients', { concurrency: 2 }, () => {
 		assert.equal(alive(pids).length, 2);
 		client.kill('SIGKILL');
 		await gone(pids);
+	});
+
+	test('i11_nothing_left_of_20_servers_that_were_started_and_closed', async () => {
+		const one = async () => {
+			const fake = await Fake.open('v2', { stderr: 'pipe' });
+			assert.equal(await fake.tool('echo'), 'echo');
+			const given = call(fake.client, 'tools/call', { name: 'never' });
+			await fake.close();
+			assert.equal(given.state, 'disconnected');
+			assert.equal(fake.stats, undefined);
+		};
+		for (let i = 0; i < 4; i++) await one();
+		const before = await held();
+		for (let i = 0; i < 20; i++) await one();
+		await until(() => readdirSync('/proc/self/task').length <= before.threads, 'the end of the threads');
+		assert.deepEqual(await held(), before);
 	});
 
 	test('the_environment_is_that_of_the_sdks', async () => {

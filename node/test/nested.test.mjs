@@ -55,7 +55,8 @@ describe('nested requests', { concurrency: 2 }, () => {
 					peer.write(call(id, 'relay', { tag: 'a', how, ms: 20_000, folder: path.join(folder, 'log') }));
 					await peer.event('relayed', 'a');
 					peer.write(cancel(id, 'stop it'));
-					const { name, cause, reason, state } = await peer.event('relay over', 'a');
+					const { name, cause, reason, state, apart } = await peer.event('relay over', 'a');
+					assert.equal(apart, 'running');
 					assert.deepEqual([name, cause, reason, state], ['AbortError', 'peer', 'stop it', 'cancelled']);
 					const { outbound, watches } = await peer.event('relay left', 'a');
 					assert.deepEqual([outbound, watches], [0, 0]);

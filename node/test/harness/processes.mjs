@@ -143,7 +143,7 @@ export async function spawns(token, count) {
 }
 
 /** Descriptors, threads and children, once what was let go of is gone. */
-async function held() {
+export async function held() {
 	for (let i = 0; i < 4; i++) {
 		globalThis.gc?.();
 		await sleep(5);

@@ -134,7 +134,8 @@ const tools = {
 	relay: async ({ tag, folder: log, how, ms = 0 }) => {
 		const transport = new StdioClientTransport({ command: process.execPath, args: [FAKE, log] });
 		await transport.start();
-		const asked = call(transport, 'tools/call', { name: 'never' }, { parent: current() });
+		const asked = call(transport, 'tools/call', { name: 'never' });
+		const apart = call(transport, 'tools/call', { name: 'never' }, { parent: null });
 		while (!existsSync(log) || !readFileSync(log, 'utf8').includes('never')) await sleep(2);
 		tell('relayed', tag);
 		const end = performance.now() + ms;
@@ -146,7 +147,9 @@ const tools = {
 			cause: error.cause,
 			reason: error.reason,
 			state: asked.state,
+			apart: apart.state,
 		});
+		apart.cancel();
 		const { outbound, watches } = stats(transport);
 		tell('relay left', tag, { outbound, watches });
 		await transport.close();
