@@ -272,12 +272,13 @@ impl Outbound {
 
     /// A progress token that is not taken.
     pub(crate) fn fresh_token(&self, call: Call) -> String {
-        let name = |attempt| match attempt {
-            0 => format!("countermand:{}", call.0),
-            _ => format!("countermand:{}:{attempt}", call.0),
-        };
-        let free = |name: &String| !self.taken(&Id::Str(name.as_bytes().into()));
-        (0..).map(name).find(free).expect("few are taken")
+        let mut name = format!("countermand:{}", call.0);
+        let mut attempt = 0;
+        while self.taken(&Id::Str(name.as_bytes().into())) {
+            attempt += 1;
+            name = format!("countermand:{}:{attempt}", call.0);
+        }
+        name
     }
 
     /// The progress token of a request that became a task.

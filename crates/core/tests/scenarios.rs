@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use countermand_core::{
-    AliasPolicy, Begin, Call, Cause, Config, Connection, EarlyCancel, Generation, IdMatch, Limits,
-    Output, Received, Sent, Silence, Stats, Time, Token, WireKind,
+    AliasPolicy, Begin, Call, CallOutcome, Cause, Config, Connection, EarlyCancel, Generation,
+    IdMatch, Limits, Output, Received, Sent, Silence, Stats, Time, Token, WireKind,
 };
 use serde_json::{Value, json};
 
@@ -104,7 +104,7 @@ impl Run {
             assert_eq!(json!(abandoned.as_str()), *expect, "{at}");
         } else if let Some(call) = name("outcome") {
             let outcome = self.connection.outcome(self.calls[&call]);
-            assert_eq!(json!(outcome.map(|outcome| outcome.as_str())), *expect, "{at}");
+            assert_eq!(json!(outcome.map(CallOutcome::as_str)), *expect, "{at}");
         } else if let Some(expect) = step.get("outputs") {
             let outputs = self.connection.take_outputs();
             let seen: Vec<_> = outputs.into_iter().map(|output| self.output(output)).collect();
@@ -146,6 +146,8 @@ impl Run {
         } else if let Some(by) = step["advance_ms"].as_u64() {
             self.now = self.now.after(Duration::from_millis(by));
             self.connection.handle_timeout(self.now);
+        } else if let Some(by) = step["pass_ms"].as_u64() {
+            self.now = self.now.after(Duration::from_millis(by));
         } else if let Some(expected) = step["stats"].as_object() {
             if expected.contains_key("tokens") {
                 self.tokens.clear();
@@ -162,7 +164,7 @@ impl Run {
     fn begin(&mut self, method: &str, step: &Value) -> Value {
         let params = step.get("params").map(Value::to_string);
         let millis = |key: &str| step[key].as_u64().map(Duration::from_millis);
-        let begin = Begin {
+        let asked = Begin {
             method,
             params: params.as_deref(),
             parent: step["within"].as_str().map(|token| &self.tokens[token]),
@@ -170,7 +172,7 @@ impl Run {
             total: millis("total_ms"),
             progress: step["progress"].as_bool().unwrap_or(false),
         };
-        match self.connection.begin(&begin, self.now) {
+        match self.connection.begin(&asked, self.now) {
             Ok(begun) => {
                 let name = step["as"].as_str().expect("as");
                 self.calls.insert(name.into(), begun.call);
