@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build build-python build-node demo bench test test-rust test-python test-node soak lint fmt clean
+.PHONY: help build build-python build-node demo bench test test-rust test-python test-node test-polyglot soak lint fmt clean
 .PHONY: scenarios broken loom sim fuzz crossings bugs mutants
 
 SEEDS ?= 100000
@@ -14,10 +14,11 @@ ENVS := mcp1 mcp2 fastmcp3 fastmcp4
 RUFF := .tools/venv/bin/ruff
 PYRIGHT := .tools/venv/bin/pyright
 # The bindings are libraries for a host to load: tested from its language, and no test binary of theirs links.
-CRATES := --workspace --exclude countermand-python --exclude countermand-node
+CRATES := --workspace --exclude countermand-python --exclude countermand-node --exclude polyglot-host \
+	--features countermand-runtime/tokio
 NEXTEST := .tools/cargo/bin/cargo-nextest nextest run
 DENY := .tools/cargo/bin/cargo-deny
-OWN_PYTHON := demo bench tests
+OWN_PYTHON := demo bench tests examples/polyglot-host
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,7 +29,7 @@ demo: ## Every situation on real servers, stock beside guarded, in one table
 	@tools/step "installing the demo's SDK" tools/npm-ci demo
 	@$(PYTHON) demo/run.py
 
-test: test-rust test-python test-node ## All tests of the three languages
+test: test-rust test-python test-node test-polyglot ## All tests of the three languages
 
 test-rust: .tools/cargo/installed ## The core, the wire, the scenarios and the examples in the papers
 	$(NEXTEST) $(CRATES)
@@ -39,6 +40,12 @@ test-python: build-python ## The Python package under four SDKs, the scenarios a
 
 test-node: build-node ## The Node package under its SDKs, the scenarios among it
 	cd node && npm test
+
+test-polyglot: ## One host in Rust over a Python and a Node server: one cancel ends all
+	@tools/step "building for Python" $(PYTHON) python/scripts/envs.py mcp2
+	@tools/step "building for Node" tools/node-build
+	@tools/step "installing the host's SDK" tools/npm-ci examples/polyglot-host
+	cargo test --quiet -p polyglot-host --test rounds -- --nocapture
 
 soak: build .tools/cargo/installed ## The long runs, left out of `make test`
 	$(NEXTEST) $(CRATES) --release --run-ignored only --no-tests pass
@@ -100,7 +107,7 @@ fmt: build ## Format everything
 	cd node && npm run format
 
 clean: ## Remove everything that was built or installed
-	rm -rf target .tools python/.venvs python/dist */node_modules node/dist node/native
+	rm -rf target .tools python/.venvs python/dist */node_modules examples/polyglot-host/node_modules node/dist node/native
 
 .tools/mutants/bin/cargo-mutants:
 	cargo install cargo-mutants --locked --version 27.1.0 --root .tools/mutants

@@ -286,7 +286,8 @@ async def leaves_nothing(connection: Connection, token: Token, count: int) -> No
     before = held()
     for number in range(count):
         await one(number)
-    assert held() == before
+    # Fewer where a thread of an earlier test had not quite ended.
+    assert all(now <= then for now, then in zip(held(), before, strict=True))
     assert connection.stats()["watches"] == 0
     assert connection.stats()["tokens"] == 1
     with pytest.raises(ChildProcessError):

@@ -33,7 +33,8 @@ class Run:
         self.connection = countermand.Connection(**options(settings))
         self.now = 0.0
         self.requests: dict[str, int] = {}
-        self.tokens: dict[str, countermand.Token] = {}
+        self.tokens: dict[str, Any] = {}
+        self.calls: dict[str, int] = {}
 
     def step(self, step: dict[str, Any], at: str) -> None:
         expect = step.get("expect")
@@ -53,14 +54,30 @@ class Run:
                     expect = {"reply": seen["reply"], **expect}
             assert seen == expect, at
         elif (frame := frame_of(step, "send")) is not None:
-            verdict = self.connection.send(frame, self.now)
-            if verdict["verdict"] == "write":
+            verdict = self.connection.send(frame, self.now, self.tokens.get(step.get("within", "")))
+            kind = verdict["verdict"]
+            if kind == "request":
+                self.calls[step["as"]] = verdict["call"]
+            if kind == "write":
                 seen = "write"
+            elif kind in ("request", "cancel"):
+                seen = rewritten(kind, verdict["frame"], expect) if verdict["rewritten"] else kind
             elif verdict["verdict"] == "rewrite":
                 seen = rewritten("write", verdict["frame"], expect)
             else:
                 seen = {"swallow": verdict["reason"]}
             assert seen == expect, at
+        elif "begin" in step:
+            assert self.begin(step) == expect, at
+        elif "transmit" in step:
+            assert self.connection.transmit(self.calls[step["transmit"]]) is expect, at
+        elif "abandon" in step:
+            cause, reason = step.get("cause", "local"), step.get("reason")
+            assert self.connection.abandon(self.calls[step["abandon"]], cause, reason, self.now) == expect, at
+        elif "outcome" in step:
+            assert self.connection.outcome(self.calls[step["outcome"]]) == expect, at
+        elif "outputs" in step:
+            assert [self.output(output) for output in self.connection.outputs()] == step["outputs"], at
         elif "start" in step:
             assert self.connection.start(self.requests[step["start"]], self.now) is expect, at
         elif "finish" in step:
@@ -90,6 +107,43 @@ class Run:
         else:
             raise AssertionError(f"no such step: {at}")
 
+    def begin(self, step: dict[str, Any]) -> Any:
+        params = None if "params" not in step else json.dumps(step["params"])
+        seconds = {key: step[f"{key}_ms"] / 1_000 for key in ("idle", "total") if f"{key}_ms" in step}
+        try:
+            begun = self.connection.begin(
+                step["begin"],
+                params,
+                self.now,
+                within=self.tokens.get(step.get("within", "")),
+                progress=step.get("progress", False),
+                **seconds,
+            )
+        except countermand.Cancelled:
+            return {"error": "cancelled"}
+        except ConnectionError:
+            return {"error": "closed"}
+        except RuntimeError:
+            return {"error": "too_many"}
+        self.calls[step["as"]] = begun["call"]
+        self.tokens[step["as"]] = begun["token"]
+        return json.loads(begun["frame"])
+
+    def output(self, output: dict[str, Any]) -> Any:
+        match output["output"]:
+            case "abandoned":
+                seen = {"abandoned": self.call(output["call"])}
+                seen.update({key: output[key] for key in ("cause", "outcome", "reason") if output[key]})
+                return seen
+            case "cancel" | "deliver" as verb:
+                return {verb: json.loads(output["frame"])}
+            case "close_stream":
+                return {"close_stream": self.call(output["call"])}
+        return output["output"]
+
+    def call(self, call: int) -> str:
+        return next(name for name, known in self.calls.items() if known == call)
+
     def received(self, verdict: dict[str, Any], name: str | None, expect: Any) -> Any:
         match verdict["verdict"]:
             case "deliver":
@@ -109,6 +163,8 @@ class Run:
                 elif silence != "nothing":
                     seen["silence"] = silence
                 return seen
+            case "settled" | "progress" as verb:
+                return {verb: self.call(verdict["call"])}
             case "ignored":
                 return {"ignored": verdict["reason"]}
             case "reject":
@@ -144,8 +200,8 @@ def options(settings: dict[str, Any]) -> dict[str, Any]:
         options["early_cancel"] = (early["hold_ms"] / 1_000, early.get("max", 64))
     options.update({f"alias_{key}": value for key, value in settings.get("alias", {}).items()})
     for key, value in settings.get("limits", {}).items():
-        if key == "retired_age_ms":
-            options["retired_age"] = value / 1_000
+        if key in ("retired_age_ms", "tombstone_age_ms"):
+            options[key.removesuffix("_ms")] = value / 1_000
         else:
             options[key] = value
     return options

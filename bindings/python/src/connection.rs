@@ -1,11 +1,13 @@
 //! The sans-I/O connection: for transports of one's own, and for the scenarios.
 
-use countermand_core::{Inbound, Received, Sent, Silence};
+use countermand_core::{Call, CallOutcome, Inbound, Received, Sent, Silence};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
+use crate::calls::{self, Arguments, begin_error};
 use crate::convert::{self, generation, time};
 use crate::signals;
+use crate::token::Token;
 
 /// One ordered channel with one peer, and every decision about it.
 #[pyclass(frozen, module = "countermand._native")]
@@ -53,16 +55,32 @@ impl Connection {
         self.connection.discard(generation(request));
     }
 
-    /// What to do with a frame of ours.
+    /// What to do with a frame of ours; a request in it is made on behalf of the token.
+    #[pyo3(signature = (frame, now, within=None))]
     fn send<'py>(
         &self,
         py: Python<'py>,
         frame: &[u8],
         now: &Bound<'py, PyAny>,
+        within: Option<&Bound<'py, Token>>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let verdict = PyDict::new(py);
-        match self.connection.send(frame, time(now)?) {
+        let within = within.map(|token| &token.get().inner);
+        match self.connection.send_within(frame, within, time(now)?) {
             Sent::Write => verdict.set_item("verdict", "write")?,
+            Sent::Request { call, rewritten } => {
+                verdict.set_item("verdict", "request")?;
+                verdict.set_item("call", call.0)?;
+                verdict.set_item("rewritten", rewritten.is_some())?;
+                verdict
+                    .set_item("frame", PyBytes::new(py, rewritten.as_deref().unwrap_or(frame)))?;
+            }
+            Sent::Cancel { rewritten } => {
+                verdict.set_item("verdict", "cancel")?;
+                verdict.set_item("rewritten", rewritten.is_some())?;
+                verdict
+                    .set_item("frame", PyBytes::new(py, rewritten.as_deref().unwrap_or(frame)))?;
+            }
             Sent::Rewrite(frame) => {
                 verdict.set_item("verdict", "rewrite")?;
                 verdict.set_item("frame", PyBytes::new(py, &frame))?;
@@ -74,6 +92,60 @@ impl Connection {
             _ => verdict.set_item("verdict", "unknown")?,
         }
         Ok(verdict)
+    }
+
+    /// Puts a request of ours in the table: its call, its frame and its token.
+    #[pyo3(signature = (method, params, now, *, within=None, idle=None, total=None, progress=false))]
+    #[expect(clippy::too_many_arguments, reason = "named in Python, each")]
+    fn begin<'py>(
+        &self,
+        py: Python<'py>,
+        method: &str,
+        params: Option<&str>,
+        now: &Bound<'py, PyAny>,
+        within: Option<&Bound<'py, Token>>,
+        idle: Option<&Bound<'py, PyAny>>,
+        total: Option<&Bound<'py, PyAny>>,
+        progress: bool,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let parent = within.map(|token| &token.get().inner);
+        let arguments = Arguments { method, params, parent, idle, total, progress };
+        let begun = self.connection.begin(&arguments.begin()?, time(now)?);
+        let begun = begun.map_err(|error| begin_error(py, error, within))?;
+        let row = PyDict::new(py);
+        row.set_item("call", begun.call.0)?;
+        row.set_item("frame", PyBytes::new(py, &begun.frame))?;
+        let token = Token::of_call(&self.connection, begun.call, begun.token);
+        row.set_item("token", Py::new(py, token)?)?;
+        Ok(row)
+    }
+
+    /// The writer is about to write this request: false if it must not.
+    fn transmit(&self, call: u64) -> bool {
+        self.connection.transmit(Call(call))
+    }
+
+    /// Nobody waits for this request any more.
+    #[pyo3(signature = (call, cause, reason, now))]
+    fn abandon(
+        &self,
+        call: u64,
+        cause: &str,
+        reason: Option<&str>,
+        now: &Bound<'_, PyAny>,
+    ) -> PyResult<&'static str> {
+        let cause = convert::cause(cause)?;
+        Ok(self.connection.abandon(Call(call), cause, reason, time(now)?).as_str())
+    }
+
+    /// What is known of the effects of a request that was abandoned.
+    fn outcome(&self, call: u64) -> Option<&'static str> {
+        self.connection.outcome(Call(call)).map(CallOutcome::as_str)
+    }
+
+    /// What the engine wants done, in order.
+    fn outputs<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        self.connection.take_outputs().into_iter().map(|output| calls::output(py, output)).collect()
     }
 
     /// Ends the connection; returns the requests that this cancelled.
@@ -142,6 +214,14 @@ fn verdict<'py>(py: Python<'py>, frame: &[u8], received: Received) -> PyResult<B
                 Silence::CloseStream => verdict.set_item("silence", "close_stream")?,
                 _ => verdict.set_item("silence", "nothing")?,
             }
+        }
+        Received::Settled { call } => {
+            verdict.set_item("verdict", "settled")?;
+            verdict.set_item("call", call.0)?;
+        }
+        Received::Progress { call } => {
+            verdict.set_item("verdict", "progress")?;
+            verdict.set_item("call", call.0)?;
         }
         Received::Ignored(reason) => {
             verdict.set_item("verdict", "ignored")?;

@@ -10,6 +10,7 @@ use pyo3::exceptions::{PyConnectionError, PyOSError, PyRuntimeError, PyValueErro
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyString};
 
+use crate::process::process_error;
 use crate::signals::causes;
 
 /// What the SDKs do to ids: they keep every integer and take `0` and `""` for ids.
@@ -34,6 +35,9 @@ pub(crate) fn config(options: Option<&Bound<'_, PyDict>>) -> PyResult<Config> {
             "max_reason_bytes" => limits.max_reason_bytes = value.extract()?,
             "max_id_bytes" => limits.max_id_bytes = value.extract()?,
             "max_tasks" => limits.max_tasks = value.extract()?,
+            "max_outbound" => limits.max_outbound = value.extract()?,
+            "max_tombstones" => limits.max_tombstones = value.extract()?,
+            "tombstone_age" => limits.tombstone_age = duration("tombstone_age", &value)?,
             "max_tools" => limits.max_tools = value.extract()?,
             "orphan_after" => limits.orphan_after = duration("orphan_after", &value)?,
             _ => {
@@ -41,13 +45,17 @@ pub(crate) fn config(options: Option<&Bound<'_, PyDict>>) -> PyResult<Config> {
                 let message = format!(
                     "no such option: {key} (wire, id_match, early_cancel, alias_beyond_f64, alias_falsy, \
                      max_in_flight={}, max_retired={}, retired_age={}, max_reason_bytes={}, \
-                     max_id_bytes={}, max_tasks={}, max_tools={}, orphan_after={})",
+                     max_id_bytes={}, max_tasks={}, max_outbound={}, max_tombstones={}, tombstone_age={}, \
+                     max_tools={}, orphan_after={})",
                     known.max_in_flight,
                     known.max_retired,
                     known.retired_age.as_secs(),
                     known.max_reason_bytes,
                     known.max_id_bytes,
                     known.max_tasks,
+                    known.max_outbound,
+                    known.max_tombstones,
+                    known.tombstone_age.as_secs(),
                     known.max_tools,
                     known.orphan_after.as_secs(),
                 );
@@ -158,6 +166,16 @@ pub(crate) fn stats<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, 
     counters.set_item("swallowed_progress", stats.swallowed_progress)?;
     counters.set_item("swallowed_unknown", stats.swallowed_unknown)?;
     counters.set_item("aliased", stats.aliased)?;
+    counters.set_item("outbound", stats.outbound)?;
+    counters.set_item("tombstones", stats.tombstones)?;
+    counters.set_item("calls", stats.calls)?;
+    counters.set_item("settled", stats.settled)?;
+    counters.set_item("abandoned", causes(py, stats.abandoned)?)?;
+    counters.set_item("late_responses", stats.late_responses)?;
+    counters.set_item("duplicate_responses", stats.duplicate_responses)?;
+    counters.set_item("wrong_type_responses", stats.wrong_type_responses)?;
+    counters.set_item("unknown_responses", stats.unknown_responses)?;
+    counters.set_item("late_progress", stats.late_progress)?;
     let latency = stats.cancel_latency;
     counters.set_item("cancel_latency_count", latency.count)?;
     counters.set_item("cancel_latency_total", latency.total.as_secs_f64())?;
@@ -169,6 +187,7 @@ pub(crate) fn stats<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, 
 pub(crate) fn wire_error(error: WireError) -> PyErr {
     match error {
         WireError::Closed => PyConnectionError::new_err(error.to_string()),
+        WireError::Process(error) => process_error(error),
         WireError::Io(error) => PyOSError::new_err(format!("cannot open the wire: {error}")),
         other => PyRuntimeError::new_err(other.to_string()),
     }

@@ -8,6 +8,7 @@
 
 mod call;
 mod callbacks;
+mod calls;
 mod connection;
 mod convert;
 mod fate;
@@ -26,6 +27,8 @@ use pyo3::prelude::*;
 mod _native {
     #[pymodule_export]
     use crate::callbacks::{Callbacks, Watch};
+    #[pymodule_export]
+    use crate::calls::Follow;
     #[pymodule_export]
     use crate::connection::Connection;
     #[pymodule_export]

@@ -129,7 +129,7 @@ impl Tree {
     }
 }
 
-fn stdio(wanted: i32) -> PyResult<Stdio> {
+pub(crate) fn stdio(wanted: i32) -> PyResult<Stdio> {
     match wanted {
         PIPE => Ok(Stdio::Pipe),
         STDOUT => Ok(Stdio::Stdout),
@@ -143,7 +143,7 @@ fn stdio(wanted: i32) -> PyResult<Stdio> {
     }
 }
 
-fn process_error(error: ProcessError) -> PyErr {
+pub(crate) fn process_error(error: ProcessError) -> PyErr {
     let (error, name) = match error {
         ProcessError::Exec { program, error } => (error, Some(program)),
         ProcessError::Cwd { cwd, error } => (error, Some(cwd.into_os_string())),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use countermand_core::{Generation, Id};
+use countermand_core::{Call, Generation, Id};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyLookupError, PyTypeError};
 use pyo3::prelude::*;
@@ -24,6 +24,20 @@ pub(crate) struct Token {
     id: Option<Id>,
     /// Shared by the tokens of one request.
     reader: Arc<Reader>,
+}
+
+impl Token {
+    /// Of a request of ours.
+    pub(crate) fn of_call(
+        connection: &countermand_core::Connection,
+        call: Call,
+        inner: countermand_core::Token,
+    ) -> Self {
+        let id = i64::try_from(call.0).ok().map(Id::Int);
+        // No request of the peer's has generation 0.
+        let (connection, generation) = (connection.clone(), Generation(0));
+        Self { inner, connection, generation, id, reader: Arc::new(Reader::new()) }
+    }
 }
 
 #[pymethods]

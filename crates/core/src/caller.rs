@@ -127,6 +127,11 @@ impl Connection {
         Some(self.shared.state.lock().outbound.tombstone(call)?.outcome)
     }
 
+    /// Whether a request of ours was sent; `None` once it is over.
+    pub fn sent(&self, call: Call) -> Option<bool> {
+        Some(self.shared.state.lock().outbound.get(call)?.transmitted)
+    }
+
     /// What the core wants done, in order. Ask after every call that may have led to some, or when the waker
     /// of [`on_output`](Self::on_output) is woken.
     pub fn take_outputs(&self) -> Vec<Output> {
@@ -175,7 +180,7 @@ fn with_progress<'a>(
         String::from_utf8_lossy(&splice(params, &mut [(old, new)])).into_owned()
     };
     let with = match (body.meta_progress, body.meta) {
-        (Some(given), _) => instead(given, &token),
+        (Some(old), _) => instead(old, &token),
         (None, Some(meta)) if meta.starts_with('{') => {
             instead(meta, &put(meta, &format!(r#""progressToken":{token}"#)))
         }
@@ -278,7 +283,14 @@ impl State {
         envelope: &Envelope<'_>,
         id_match: IdMatch,
     ) -> Received {
+        if self.never_asked() {
+            return Received::Deliver { request: None, rewritten: None };
+        }
         let (Some(raw), Some(id)) = (envelope.raw_id, envelope.id()) else {
+            if envelope.raw_id.is_some_and(|raw| raw != "null") {
+                // What can be nobody's id.
+                return self.ignore(IgnoreReason::UnknownResponse);
+            }
             // An error with the id null: about a message that the peer could not read.
             return Received::Deliver { request: None, rewritten: None };
         };
@@ -303,6 +315,11 @@ impl State {
             }
             None => self.ignore(IgnoreReason::UnknownResponse),
         }
+    }
+
+    /// Nobody here has ever asked the peer anything: what it answers all the same is none of our business.
+    fn never_asked(&self) -> bool {
+        self.stats.calls == 0
     }
 
     fn settle(
@@ -363,8 +380,12 @@ impl State {
     /// What progress of the peer's means.
     pub(crate) fn progressed(&mut self, text: &str, raw: Option<&str>, now: Time) -> Received {
         let as_it_is = Received::Deliver { request: None, rewritten: None };
-        let Some((raw, token)) = raw.and_then(|raw| Some((raw, IdRef::parse(raw)?))) else {
+        if self.never_asked() {
             return as_it_is;
+        }
+        let Some((raw, token)) = raw.and_then(|raw| Some((raw, IdRef::parse(raw)?))) else {
+            // With no token that anybody could have given.
+            return self.ignore(IgnoreReason::LateProgress);
         };
         let token = token.to_id();
         let call = self.outbound.by_progress(&token);

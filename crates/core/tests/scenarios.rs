@@ -164,7 +164,7 @@ impl Run {
     fn begin(&mut self, method: &str, step: &Value) -> Value {
         let params = step.get("params").map(Value::to_string);
         let millis = |key: &str| step[key].as_u64().map(Duration::from_millis);
-        let asked = Begin {
+        let begin = Begin {
             method,
             params: params.as_deref(),
             parent: step["within"].as_str().map(|token| &self.tokens[token]),
@@ -172,12 +172,12 @@ impl Run {
             total: millis("total_ms"),
             progress: step["progress"].as_bool().unwrap_or(false),
         };
-        match self.connection.begin(&asked, self.now) {
-            Ok(begun) => {
+        match self.connection.begin(&begin, self.now) {
+            Ok(made) => {
                 let name = step["as"].as_str().expect("as");
-                self.calls.insert(name.into(), begun.call);
-                self.tokens.insert(name.into(), begun.token);
-                parse(&begun.frame)
+                self.calls.insert(name.into(), made.call);
+                self.tokens.insert(name.into(), made.token);
+                parse(&made.frame)
             }
             Err(error) => json!({ "error": error.as_str() }),
         }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use countermand_core::Config;
 
+use crate::process::ProcessError;
+
 /// The settings of one [`Wire`](crate::Wire).
 #[derive(Clone, Debug)]
 pub struct WireConfig {
@@ -35,6 +37,13 @@ impl Default for WireConfig {
     }
 }
 
+impl WireConfig {
+    /// For a wire to a server: signals and the end of this process are not its business.
+    pub fn client() -> Self {
+        Self { handle_signals: false, exit_process: false, ..Self::default() }
+    }
+}
+
 /// Why a wire could not be opened or used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -45,6 +54,9 @@ pub enum WireError {
     /// The operating system refused.
     #[error("cannot open the wire: {0}")]
     Io(#[from] std::io::Error),
+    /// The command could not be started.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
     /// The connection is closed: nothing can be sent.
     #[error("the connection is closed")]
     Closed,
@@ -56,6 +68,7 @@ impl WireError {
         match self {
             Self::AlreadyTaken => "already_taken",
             Self::Io(_) => "io",
+            Self::Process(_) => "process",
             Self::Closed => "closed",
         }
     }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
 
-use countermand_core::{Cause, Generation, Inbound};
+use countermand_core::{Call, CallOutcome, Cause, Generation, Inbound};
 use parking_lot::Mutex;
 
 /// What a language is told, in order. A `Cancelled` never stands before the `Message` of its own
@@ -29,14 +29,44 @@ pub enum Event {
         /// The id by which the SDK knows it, as JSON.
         inner_id: Box<str>,
     },
+    /// A request of ours has its response.
+    Settled {
+        /// The request.
+        call: Call,
+        /// The response, without a newline.
+        frame: Vec<u8>,
+    },
+    /// A request of ours has made progress. Never after its end.
+    Progress {
+        /// The request.
+        call: Call,
+        /// The notification, without a newline.
+        frame: Vec<u8>,
+    },
+    /// A request of ours was abandoned: nothing more comes for it.
+    Abandoned {
+        /// The request.
+        call: Call,
+        /// Why.
+        cause: Cause,
+        /// What was given as the reason.
+        reason: Option<Arc<str>>,
+        /// What is known of its effects so far.
+        outcome: CallOutcome,
+    },
     /// A waker made with this key was woken.
     Woken(u64),
     /// The queue toward the peer has room again.
     Writable,
-    /// The connection is over. The last event.
+    /// The connection is over. The last event, but for a wire to a command.
     Closed {
         /// Why.
         cause: Cause,
+    },
+    /// Nothing is left of the command's tree, but for what outlives SIGKILL. The last event.
+    Gone {
+        /// How many processes that are.
+        left: u32,
     },
 }
 
@@ -75,13 +105,13 @@ impl Inbox {
     /// Appends an event. The language is not told yet: see [`tell`](Self::tell).
     pub(crate) fn push(&self, event: Event) {
         let mut state = self.state.lock();
-        if state.closed {
+        if state.closed && !matches!(event, Event::Gone { .. }) {
             return;
         }
         if let Event::Message { request: Some(request), .. } = &event {
             state.order = request.generation.0;
         }
-        state.closed = matches!(event, Event::Closed { .. });
+        state.closed |= matches!(event, Event::Closed { .. });
         state.bytes += cost(&event);
         let order = state.order;
         state.queue.push_back(Item { event: Some(event), order });
@@ -119,13 +149,13 @@ impl Inbox {
         true
     }
 
-    /// Takes out every message that still waits; returns the requests among them.
+    /// Takes out every request that still waits. A response that was read before the end is still delivered.
     pub(crate) fn withdraw_all(&self) -> Vec<Generation> {
         let mut state = self.state.lock();
         let mut withdrawn = Vec::new();
         state.queue.retain(|item| match &item.event {
-            Some(Event::Message { request, .. }) => {
-                withdrawn.extend(request.map(|request| request.generation));
+            Some(Event::Message { request: Some(request), .. }) => {
+                withdrawn.push(request.generation);
                 false
             }
             Some(_) => true,
@@ -164,7 +194,9 @@ impl Inbox {
 
 fn cost(event: &Event) -> usize {
     match event {
-        Event::Message { frame, .. } => frame.len() + OVERHEAD,
+        Event::Message { frame, .. }
+        | Event::Settled { frame, .. }
+        | Event::Progress { frame, .. } => frame.len() + OVERHEAD,
         _ => OVERHEAD,
     }
 }

@@ -7,15 +7,21 @@
 //!
 //! Two threads run: one reads and decides, one writes. A cancel has tripped its token by the time
 //! the language hears of it, and a language that is stuck can still read the token.
+//!
+//! With the feature `tokio` there is also `peer`: hosts and servers that are written in Rust.
 
 #[cfg(not(unix))]
 compile_error!("the wire needs POSIX pipes and signals: Countermand runs on Unix");
 
+mod child;
 mod config;
 mod exit;
+mod follow;
 mod framer;
 mod inbox;
 mod outbox;
+#[cfg(feature = "tokio")]
+pub mod peer;
 pub mod process;
 mod reader;
 mod signals;

@@ -41,6 +41,10 @@ impl Reader {
         let end = self.read();
         self.inner.ended(end.code);
         self.inner.end(end.cause);
+        if let Some(child) = &self.inner.child {
+            self.inner.inbox.push(Event::Gone { left: child.wait_out() });
+            self.inner.inbox.tell();
+        }
         if !self.inner.config.exit_process {
             return;
         }
@@ -92,7 +96,7 @@ impl Reader {
         if willing {
             fds.push(PollFd::new(&self.fd, PollFlags::IN));
         }
-        let timeout = self.inner.connection.poll_timeout().map(|at| until(at, self.inner.now()));
+        let timeout = self.inner.due().map(|at| until(at, self.inner.now()));
         poll(&mut fds, timeout.as_ref()).or_else(interrupted)?;
         let readable = willing && fds.last().is_some_and(|fd| !fd.revents().is_empty());
         if !fds[0].revents().is_empty() {
@@ -111,7 +115,7 @@ impl Reader {
             Framed::Frame(frame) => self.apply(frame, inner.connection.receive(frame, now)),
             Framed::TooLong => {
                 let reply = inner.connection.too_long(inner.config.max_frame);
-                inner.outbox.push(vec![reply]);
+                inner.outbox.push(vec![reply.into()]);
             }
         });
         inner.inbox.tell();
@@ -126,7 +130,13 @@ impl Reader {
             }
             Received::Cancelled { generation, .. } => inner.cancelled(generation),
             Received::Reject { reply, .. } => {
-                inner.outbox.push(vec![reply]);
+                inner.outbox.push(vec![reply.into()]);
+            }
+            Received::Settled { call } => {
+                inner.inbox.push(Event::Settled { call, frame: frame.to_vec() });
+            }
+            Received::Progress { call } => {
+                inner.inbox.push(Event::Progress { call, frame: frame.to_vec() });
             }
             Received::Batch(parts) => {
                 for BatchPart { frame, verdict } in parts {

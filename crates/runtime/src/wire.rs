@@ -2,16 +2,21 @@
 
 use std::io::{PipeWriter, Write};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::task::Waker;
+use std::sync::{Arc, Weak};
+use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
-use countermand_core::{Cause, Connection, Generation, Sent, Time};
+use countermand_core::{
+    Abandoned, Begin, BeginError, Begun, Call, Cause, Connection, Generation, Output, Sent, Time,
+    Token,
+};
 use parking_lot::{Mutex, RwLock};
 
+use crate::child::Child;
 use crate::exit::ExitWatch;
 use crate::inbox::{Event, Inbox};
-use crate::outbox::Outbox;
+use crate::outbox::{Item, Outbox};
+use crate::process::Command;
 use crate::reader::Reader;
 use crate::signals::Signals;
 use crate::{WireConfig, WireError, stdio};
@@ -28,6 +33,8 @@ pub(crate) struct Inner {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) exit: ExitWatch,
+    /// The command at the other end, if this is the wire to one.
+    pub(crate) child: Option<Child>,
     /// Held shared from a decision until its frame is queued, and exclusively to end the
     /// connection: what was decided before the end is in the queue by then.
     deciding: RwLock<()>,
@@ -41,6 +48,8 @@ struct Control {
     /// The reader stopped reading for want of room.
     paused: bool,
     closing: Option<Cause>,
+    /// When the reader looks up by itself.
+    due: Option<Time>,
     exit_code: Option<i32>,
 }
 
@@ -68,7 +77,24 @@ impl Wire {
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, WireError> {
         let (read, write) = stdio::take()?;
-        Self::from_fds(read, write, config, wake)
+        Self::open(read, write, None, config, wake)
+    }
+
+    /// Starts a command, an MCP server, and opens a wire to it; its streams, if they are not given, are pipes but
+    /// for stderr, which is ours. When the wire is closed, by whichever side, the command is ended as the
+    /// specification has it: its stdin is closed; what is left of its tree after `close_wait` gets SIGTERM, and after
+    /// the command's grace period SIGKILL. It also ends with this process.
+    ///
+    /// # Errors
+    /// As [`Tree::spawn`], and [`WireError::Io`] where a thread cannot be started.
+    pub fn spawn(
+        command: Command,
+        close_wait: Duration,
+        config: WireConfig,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, WireError> {
+        let (child, read, write) = Child::spawn(command, close_wait)?;
+        Self::open(read, write, Some(child), config, wake)
     }
 
     /// As [`stdio`](Self::stdio), on descriptors of the caller's.
@@ -81,13 +107,25 @@ impl Wire {
         config: WireConfig,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Self, WireError> {
+        Self::open(read, write, None, config, wake)
+    }
+
+    fn open(
+        read: OwnedFd,
+        write: OwnedFd,
+        child: Option<Child>,
+        config: WireConfig,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, WireError> {
         let signals = config.handle_signals.then(Signals::register).transpose()?;
         let (nudge_reader, nudge) = std::io::pipe()?;
+        let connection = Connection::new(config.connection.clone());
         let inner = Arc::new(Inner {
-            connection: Connection::new(config.connection.clone()),
+            connection: connection.clone(),
             inbox: Inbox::new(wake),
-            outbox: Outbox::new(write, config.max_queued),
+            outbox: Outbox::new(write, config.max_queued, connection),
             exit: ExitWatch::default(),
+            child,
             deciding: RwLock::new(()),
             epoch: Instant::now(),
             control: Mutex::new(Control {
@@ -95,10 +133,12 @@ impl Wire {
                 nudged: false,
                 paused: false,
                 closing: None,
+                due: None,
                 exit_code: None,
             }),
             config,
         });
+        inner.connection.on_output(Waker::from(Arc::new(Pump(Arc::downgrade(&inner)))));
         let reader = Reader { inner: inner.clone(), fd: read, nudge: nudge_reader, signals };
         let writer = inner.clone();
         std::thread::Builder::new()
@@ -131,38 +171,75 @@ impl Wire {
     /// # Errors
     /// [`WireError::Closed`] once the peer is gone.
     pub fn send(&self, frame: &[u8]) -> Result<Outcome, WireError> {
-        self.send_batch([frame]).map(|outcomes| outcomes[0])
+        self.send_batch([(frame, None)]).map(|outcomes| outcomes[0])
     }
 
-    /// Sends messages in order, each decided for itself; the writer is woken once.
+    /// Sends messages in order, each decided for itself; the writer is woken once. A request is made on behalf
+    /// of the token beside it, and abandoned when that trips.
     ///
     /// # Errors
     /// [`WireError::Closed`] once the peer is gone.
     pub fn send_batch<'a>(
         &self,
-        frames: impl IntoIterator<Item = &'a [u8]>,
+        frames: impl IntoIterator<Item = (&'a [u8], Option<&'a Token>)>,
     ) -> Result<Vec<Outcome>, WireError> {
         let now = self.inner.now();
         let _deciding = self.inner.deciding.read();
         let mut outcomes = Vec::new();
         let mut written = Vec::new();
-        for frame in frames {
-            let frame = match self.inner.connection.send(frame, now) {
-                Sent::Write => with_room(frame),
-                Sent::Rewrite(frame) => frame,
+        for (frame, parent) in frames {
+            let item = match self.inner.connection.send_within(frame, parent, now) {
+                Sent::Write => with_room(frame).into(),
+                Sent::Rewrite(frame) => frame.into(),
+                Sent::Request { call, rewritten } => {
+                    let frame = rewritten.unwrap_or_else(|| with_room(frame));
+                    Item { frame, call: Some(call) }
+                }
+                Sent::Cancel { rewritten } => {
+                    let frame = rewritten.unwrap_or_else(|| with_room(frame));
+                    self.inner.outbox.push_urgent(frame);
+                    outcomes.push(Outcome::Written);
+                    continue;
+                }
                 _ => {
                     outcomes.push(Outcome::Swallowed);
                     continue;
                 }
             };
             outcomes.push(Outcome::Written);
-            written.push(frame);
+            written.push(item);
         }
         if written.is_empty() || self.inner.outbox.push(written) {
             Ok(outcomes)
         } else {
             Err(WireError::Closed)
         }
+    }
+
+    /// Makes a request of our own. What becomes of it is told once: by [`Event::Settled`] or by
+    /// [`Event::Abandoned`]. Never blocks.
+    ///
+    /// # Errors
+    /// [`BeginError`] where it cannot be made.
+    pub fn call(&self, begin: &Begin<'_>) -> Result<(Call, Token), BeginError> {
+        let inner = &self.inner;
+        let _deciding = inner.deciding.read();
+        let Begun { call, token, frame } = inner.connection.begin(begin, inner.now())?;
+        if begin.idle.is_some() || begin.total.is_some() {
+            inner.look_up_in_time();
+        }
+        inner.outbox.push(vec![Item { frame, call: Some(call) }]);
+        Ok((call, token))
+    }
+
+    /// Nobody waits for a request of ours any more. Never blocks, and settles it at once.
+    pub fn abandon(&self, call: Call, cause: Cause, reason: Option<&str>) -> Abandoned {
+        self.inner.connection.abandon(call, cause, reason, self.inner.now())
+    }
+
+    /// The process of the command at the other end, if this wire has started one.
+    pub fn pid(&self) -> Option<u32> {
+        self.inner.child.as_ref().map(Child::pid)
     }
 
     /// Whether the peer reads more slowly than we write: wait for [`Event::Writable`].
@@ -192,9 +269,24 @@ impl Wire {
         self.inner.control.lock().exit_code
     }
 
+    pub(crate) fn downgrade(&self) -> Weak<Inner> {
+        Arc::downgrade(&self.inner)
+    }
+
     /// A waker that turns a token's trip into [`Event::Woken`] with this key.
     pub fn notify(&self, key: u64) -> Waker {
         self.inner.inbox.waker(key)
+    }
+}
+
+/// Does what the core wants done, in the thread in which it came to want it.
+struct Pump(Weak<Inner>);
+
+impl Wake for Pump {
+    fn wake(self: Arc<Self>) {
+        if let Some(inner) = self.0.upgrade() {
+            inner.put_out();
+        }
     }
 }
 
@@ -215,6 +307,22 @@ impl Inner {
 
     pub(crate) fn ended(&self, exit_code: i32) {
         self.control.lock().exit_code = Some(exit_code);
+    }
+
+    /// When the reader has to look up by itself, if ever.
+    pub(crate) fn due(&self) -> Option<Time> {
+        // Under the lock, so that a deadline which comes to be meanwhile is seen here or nudges.
+        let mut control = self.control.lock();
+        control.due = self.connection.poll_timeout();
+        control.due
+    }
+
+    fn look_up_in_time(&self) {
+        let mut control = self.control.lock();
+        let next = self.connection.poll_timeout();
+        if next.is_some_and(|next| control.due.is_none_or(|due| next < due)) {
+            control.nudge();
+        }
     }
 
     pub(crate) fn nudged(&self) {
@@ -242,6 +350,23 @@ impl Inner {
         let cancelled = self.connection.close(cause, self.now());
         self.outbox.close();
         cancelled
+    }
+
+    fn put_out(&self) {
+        for output in self.connection.take_outputs() {
+            match output {
+                Output::Abandoned { call, cause, reason, outcome } => {
+                    self.inbox.push(Event::Abandoned { call, cause, reason, outcome });
+                }
+                Output::Deliver { frame } => {
+                    self.inbox.push(Event::Message { frame, request: None });
+                }
+                Output::Cancel { frame, .. } => self.outbox.push_urgent(frame),
+                Output::CloseTransport => self.request_close(Cause::Disconnect),
+                _ => {}
+            }
+        }
+        self.inbox.tell();
     }
 
     fn make_room(&self) {

@@ -11,12 +11,14 @@ and anywhere below a handler, in a task or a thread::
     token.checkpoint()             # stops here if the request was cancelled
 """
 
+from ._call import Call, call, gather
 from ._callbacks import Unregister
-from ._errors import Cancelled
+from ._client import stdio_client
+from ._errors import CallTimeout, Cancelled, Disconnected, RpcError
 from ._guard import guard, run
 from ._interrupt import interruptible
 from ._native import Connection
-from ._options import Options
+from ._options import ClientOptions, Options
 from ._pool import in_process, to_process
 from ._process import Process
 from ._signals import instrument, prometheus, stats
@@ -25,13 +27,20 @@ from ._threads import to_thread
 from ._token import Token, current
 
 __all__ = [
+    "Call",
+    "CallTimeout",
     "Cancelled",
+    "ClientOptions",
     "Connection",
+    "Disconnected",
     "Options",
     "Process",
+    "RpcError",
     "Token",
     "Unregister",
+    "call",
     "current",
+    "gather",
     "guard",
     "in_process",
     "instrument",
@@ -39,6 +48,7 @@ __all__ = [
     "prometheus",
     "run",
     "stats",
+    "stdio_client",
     "stdio_server",
     "to_process",
     "to_thread",

@@ -8,6 +8,8 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _handler
+from ._call import link_of
+from ._client import guard_session
 from ._native import Wire
 from ._sdk import sdk
 from ._signals import exit_code
@@ -33,7 +35,9 @@ def guard(server: Server, *, interrupt: bool = False, **options: Unpack[Options]
 
     Args:
         server: a ``FastMCP`` of ``mcp`` 1.x or ``fastmcp`` 3 or 4, an ``MCPServer`` of ``mcp`` 2.x, or the
-            low-level ``Server`` of either.
+            low-level ``Server`` of either. Or a ``ClientSession`` on the streams of :func:`stdio_client`:
+            then its requests are cancelled when nobody waits for them any more, which ``mcp`` 1.x does not
+            do by itself.
         interrupt: whether a cancel also breaks off a handler that blocks the main thread, as Ctrl-C would: a
             loop, ``time.sleep``, a socket, ``subprocess.run``. See :func:`countermand.interruptible`, which
             does it for one function, and in other threads.
@@ -44,6 +48,8 @@ def guard(server: Server, *, interrupt: bool = False, **options: Unpack[Options]
     """
     if hasattr(server, _GUARDED):
         return server
+    if link_of(server) is not None:
+        return guard_session(server)
     inner = _low_level(server)
     guard_handlers(inner, interrupt)
     if inner is not server:

@@ -8,22 +8,29 @@ decided before.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from ._native import Token, Wire
 from ._running import Running
 from ._sdk import Sdk
 from ._signals import opened, tell
+from ._token import _current  # pyright: ignore[reportPrivateUsage]
 
-_MESSAGE, _CANCELLED, _WRITABLE, _CLOSED = range(4)
+if TYPE_CHECKING:
+    from ._call import Call
+
+_MESSAGE, _CANCELLED, _WRITABLE, _CLOSED, _SETTLED, _PROGRESS, _ABANDONED, _GONE = range(8)
+_CANCEL = "notifications/cancelled"
 _BATCH = 256
 """Events that are taken at once; between two batches the event loop runs."""
 _AHEAD = 1024
@@ -33,6 +40,16 @@ _LAST_WORDS = 0.5
 
 current_link: ContextVar[Link | None] = ContextVar("countermand.link", default=None)
 """The link that this task serves: inherited by the tasks in which the SDK runs handlers."""
+
+
+class Sending:
+    """A request that an SDK is making in this task."""
+
+    id: Any = None
+    """By which the SDK knows it, once it was sent."""
+
+
+now_sending: ContextVar[Sending | None] = ContextVar("countermand.sending", default=None)
 
 
 class Link:
@@ -51,7 +68,12 @@ class Link:
         self.write = WriteStream(self)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._slots: Any = None
-        self._outgoing: list[str] = []
+        self.calls: dict[int, Call] = {}
+        """Requests of our own that are not over."""
+        self.gone: anyio.Event | None = None
+        """Set when nothing is left of the server at the other end."""
+        self._outgoing: list[tuple[str, Token | None]] = []
+        self._pumping: Any = None
         self._draining = False
         self._paused = False
         self._congested: anyio.Event | None = None
@@ -59,24 +81,35 @@ class Link:
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Link]:
         """Serves while the block runs; at its end the connection is over."""
+        self.start()
+        try:
+            yield self
+        finally:
+            self._flush()
+            self.stop()
+            self.wire.close("shutdown")
+            self.wire.flush(_LAST_WORDS)
+            self.report()
+
+    def start(self) -> None:
+        """Takes what the engine reads from here on. In no task's scope: any task may stop it."""
         self._slots = anyio.to_thread.current_default_thread_limiter()
         try:
             self._loop = asyncio.get_running_loop()
         except RuntimeError:
-            async with anyio.create_task_group() as pump:
-                pump.start_soon(self._pump)
-                try:
-                    yield self
-                finally:
-                    pump.cancel_scope.cancel()
-                    self._end()
-            return
-        self._loop.add_reader(self.wire.fileno(), self._drain)
-        try:
-            yield self
-        finally:
+            import trio
+
+            self._pumping = trio.CancelScope()
+            trio.lowlevel.spawn_system_task(self._pump)
+        else:
+            self._loop.add_reader(self.wire.fileno(), self._drain)
+
+    def stop(self) -> None:
+        """Takes no more."""
+        if self._loop is not None:
             self._loop.remove_reader(self.wire.fileno())
-            self._end()
+        elif self._pumping is not None:
+            self._pumping.cancel()
 
     def runs(self, generation: int, scope: anyio.CancelScope, token: Token) -> None:
         """A handler starts in this scope and in the task that calls this."""
@@ -94,20 +127,15 @@ class Link:
         if self.wire.finish(generation) == "silent":
             self.report()
 
-    def _end(self) -> None:
-        self._flush()
-        self.wire.close("shutdown")
-        self.wire.flush(_LAST_WORDS)
-        self.report()
-
     async def _pump(self) -> None:
         """What `add_reader` does where there is one."""
-        while not self.read.ended:
-            await anyio.wait_readable(self.wire.fileno())
-            self._drain()
-            while self._draining:
-                await anyio.lowlevel.checkpoint()
+        with self._pumping:
+            while True:
+                await anyio.wait_readable(self.wire.fileno())
                 self._drain()
+                while self._draining:
+                    await anyio.lowlevel.checkpoint()
+                    self._drain()
 
     def _drain(self) -> None:
         """Takes what the engine has read."""
@@ -127,6 +155,14 @@ class Link:
                     self._congested.set()
             elif kind == _CLOSED:
                 self.read.ended = True
+            elif kind == _PROGRESS:
+                self.calls[generation].moved(payload)
+            elif kind == _SETTLED:
+                self.calls.pop(generation).settled(payload)
+            elif kind == _ABANDONED:
+                self.calls.pop(generation).abandoned(*payload)
+            elif kind == _GONE and self.gone is not None:
+                self.gone.set()
         self.read.tell()
         self.report()
         self._draining = more
@@ -161,13 +197,30 @@ class Link:
         model = self.sdk.model(item)
         if self.sdk.is_response(model):
             self.waiting.pop(model.id, None)
-        self._outgoing.append(self.sdk.dump(item))
+            self._post(self.sdk.dump(item), None)
+        else:
+            sending = now_sending.get()
+            if sending is not None:
+                sending.id = getattr(model, "id", None)
+            self._post(self.sdk.dump(item), _current.get(None))
+            if getattr(model, "method", None) == _CANCEL:
+                self._flush()
+        if self._congested is not None:
+            await self._congested.wait()
+
+    def cancel(self, id: Any) -> None:
+        """Nobody waits for a request of the SDK's any more. Does nothing once it is over."""
+        params = {"requestId": id}
+        frame = {"jsonrpc": "2.0", "method": _CANCEL, "params": params}
+        self._post(json.dumps(frame), None)
+        self._flush()
+
+    def _post(self, frame: str, parent: Token | None) -> None:
+        self._outgoing.append((frame, parent))
         if self._loop is None:
             self._flush()
         elif len(self._outgoing) == 1:
             self._loop.call_soon(self._flush)
-        if self._congested is not None:
-            await self._congested.wait()
 
     def _flush(self) -> None:
         frames, self._outgoing = self._outgoing, []
@@ -251,11 +304,11 @@ class WriteStream:
 
     def __init__(self, link: Link) -> None:
         """Belongs to a link."""
-        self._link = link
+        self.link = link
 
     async def send(self, item: Any) -> None:
         """Sends one message, if the engine lets it pass."""
-        await self._link.send(item)
+        await self.link.send(item)
 
     async def aclose(self) -> None:
         """The SDK writes no more; what it wrote goes out."""

@@ -22,6 +22,9 @@ class ConnectionOptions(TypedDict, total=False):
     max_reason_bytes: int
     max_id_bytes: int
     max_tasks: int
+    max_outbound: int
+    max_tombstones: int
+    tombstone_age: float
     max_tools: int
     orphan_after: float
 
@@ -38,7 +41,8 @@ class Connection:
         ``{"verdict": "deliver", "generation": int | None, "frame": bytes, "rewritten": bool,
         "slot": int | None, "serial": int | None}``,
         ``{"verdict": "cancelled", "generation": int, "silence": "nothing" | "close_stream" | bytes}``,
-        ``{"verdict": "ignored", "reason": str}`` or ``{"verdict": "reject", "reply": bytes, "reason": str}``.
+        ``{"verdict": "ignored", "reason": str}``, ``{"verdict": "reject", "reply": bytes, "reason": str}``,
+        ``{"verdict": "settled", "call": int}`` or ``{"verdict": "progress", "call": int}``.
         """
     def start(self, request: int, now: float) -> bool:
         """A handler is about to start: False if it must not."""
@@ -46,16 +50,45 @@ class Connection:
         """A handler has exited, however it did: what is owed to the peer."""
     def discard(self, request: int) -> None:
         """Nothing will be sent for this request, and no handler will run."""
-    def send(self, frame: bytes, now: float) -> dict[str, Any]:
-        """What to do with a message of ours.
+    def send(self, frame: bytes, now: float, within: Token | None = None) -> dict[str, Any]:
+        """What to do with a message of ours; a request in it is made on behalf of the token.
 
-        ``{"verdict": "write"}``, ``{"verdict": "rewrite", "frame": bytes}`` or
-        ``{"verdict": "swallow", "reason": str}``.
+        ``{"verdict": "write"}``, ``{"verdict": "rewrite", "frame": bytes}``,
+        ``{"verdict": "request", "call": int, "frame": bytes, "rewritten": bool}``: ask :meth:`transmit` when
+        its turn has come, ``{"verdict": "cancel", "frame": bytes, "rewritten": bool}``: it goes ahead of what
+        waits, or ``{"verdict": "swallow", "reason": str}``.
+        """
+    def begin(
+        self,
+        method: str,
+        params: str | None,
+        now: float,
+        *,
+        within: Token | None = None,
+        idle: float | None = None,
+        total: float | None = None,
+        progress: bool = False,
+    ) -> dict[str, Any]:
+        """Makes a request: ``{"call": int, "frame": bytes, "token": Token}``. ``params`` is JSON."""
+    def transmit(self, call: int) -> bool:
+        """A request of ours is about to be written: False if it must not. Then the frame must be whole."""
+    def abandon(
+        self, call: int, cause: _Cause, reason: str | None, now: float
+    ) -> Literal["settled", "not_sent", "notified", "close_transport", "close_stream", "silent"]:
+        """Nobody waits for a request of ours any more. What is to be done is among the outputs."""
+    def outcome(self, call: int) -> Literal["not_sent", "cancelled", "completed", "unknown"] | None:
+        """What is known of the effects of a request that was abandoned; None if that is forgotten."""
+    def outputs(self) -> list[dict[str, Any]]:
+        """What is to be done, in order.
+
+        ``{"output": "abandoned", "call": int, "cause": str, "reason": str | None, "outcome": str}``,
+        ``{"output": "cancel", "call": int, "frame": bytes}``, ``{"output": "deliver", "frame": bytes}``,
+        ``{"output": "close_stream", "call": int}`` or ``{"output": "close_transport"}``.
         """
     def close(self, cause: _Cause, now: float) -> list[int]:
         """The connection is over: trips everything, returns the requests that this cancelled."""
     def handle_timeout(self, now: float) -> None:
-        """Lets go of what is only kept for a time."""
+        """Abandons the calls that are out of time, and lets go of what is only kept for a time."""
     def poll_timeout(self) -> float | None:
         """When `handle_timeout` next has something to do."""
     def stats(self, now: float | None = None) -> dict[str, Any]:
@@ -149,6 +182,11 @@ class Tree:
     def notify_exited(self, queue: Callbacks, key: int) -> None: ...
     def notify_ended(self, queue: Callbacks, key: int) -> None: ...
 
+class Follow:
+    """Abandons a call when a token of another connection trips, until it is closed or dropped."""
+
+    def close(self) -> None: ...
+
 class MainSection:
     """Stretches of one handler's code on the main thread: broken off once, when its token trips."""
 
@@ -186,8 +224,36 @@ class Wire:
     def fileno(self) -> int: ...
     @property
     def connection(self) -> Connection: ...
-    def drain(self, limit: int) -> tuple[list[tuple[int, int, str | None]], bool]: ...
-    def send(self, frames: list[str]) -> bool: ...
+    @staticmethod
+    def spawn(
+        argv: list[str],
+        env: list[tuple[str, str]],
+        *,
+        cwd: str | None,
+        stderr: int,
+        grace: float,
+        close_wait: float,
+        max_frame: int | None = None,
+        max_queued: int | None = None,
+        **options: Unpack[ConnectionOptions],
+    ) -> Wire: ...
+    def drain(self, limit: int) -> tuple[list[tuple[int, int, Any]], bool]: ...
+    def send(self, frames: list[tuple[str, Token | None]]) -> bool: ...
+    def call(
+        self,
+        method: str,
+        params: str | None,
+        *,
+        within: Token | None = None,
+        idle: float | None = None,
+        total: float | None = None,
+        progress: bool = False,
+    ) -> tuple[int, Follow | None]: ...
+    def abandon(self, call: int, cause: _Cause, reason: str | None = None) -> str: ...
+    def outcome(self, call: int) -> Literal["not_sent", "cancelled", "completed", "unknown"] | None: ...
+    def sent(self, call: int) -> bool | None: ...
+    @property
+    def pid(self) -> int | None: ...
     def start(self, generation: int) -> bool: ...
     def finish(self, generation: int) -> Literal["owed", "silent", "unknown"]: ...
     def discard(self, generation: int) -> None: ...

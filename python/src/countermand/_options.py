@@ -30,3 +30,20 @@ class Options(TypedDict, total=False):
     """Methods and tools that :func:`stats` tells apart; what comes after these counts together. 256."""
     orphan_after: float
     """Seconds after its cancel from which a request that runs on is an orphan. 2."""
+
+
+class ClientOptions(TypedDict, total=False):
+    """What :func:`stdio_client` may be told. Every one has a default."""
+
+    id_match: Literal["strict", "lenient"]
+    """``lenient``: a response under ``"7"`` may be that to ``7`` where only that fits. ``strict``."""
+    max_frame: int
+    """Bytes of the longest message; a longer one is skipped. 64 MiB."""
+    max_queued: int
+    """Bytes queued each way before reading, or sending, waits. 64 MiB."""
+    max_outbound: int
+    """Calls that wait for their response; one more is an error. 16,384."""
+    max_tombstones: int
+    """Abandoned requests that are remembered, to tell what became of them. 1,024."""
+    tombstone_age: float
+    """Seconds for which they are. 60."""

@@ -102,6 +102,11 @@ impl Calls {
         self.all().find(|(_, call)| call.link == link && call.wire == wire)
     }
 
+    /// Whether our side has never asked anything on this connection: then no response is of ours.
+    fn never(&self, link: usize) -> bool {
+        self.all().all(|(_, call)| call.link != link)
+    }
+
     /// A request was begun. `minted` says whether the id is of our making.
     pub fn begun(
         &mut self,
@@ -157,6 +162,9 @@ impl Calls {
         (verdict, lenient): (&Verdict, bool),
         (task, now): (bool, Time),
     ) -> Result<Option<Label>, Breach> {
+        if self.never(link) && matches!(verdict, Verdict::Deliver(None, None)) {
+            return Ok(None);
+        }
         let other = id.other_type().filter(|_| lenient && self.with_id(link, id).is_none());
         let meant = self.with_id(link, other.as_ref().unwrap_or(id));
         let meant = meant.map(|(label, call)| (label, call.clone()));
@@ -235,7 +243,8 @@ impl Calls {
             let named = call.progress.as_ref().is_some_and(|(wire, _)| wire == token);
             call.link == link && named && call.task
         });
-        if matches!(verdict, Verdict::Ignored(_)) || lasts && told.is_none() {
+        let alien = self.never(link) && matches!(verdict, Verdict::Deliver(None, None));
+        if matches!(verdict, Verdict::Ignored(_)) || lasts && told.is_none() || alien {
             return Ok(None);
         }
         Err(Breach::new("I6", format!("progress of nobody, {token:?}: {verdict:?}")))

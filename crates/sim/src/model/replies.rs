@@ -9,7 +9,10 @@ use super::{Model, Verdict};
 impl Model {
     /// The peer sent a response.
     pub(super) fn response(&mut self, text: &str, raw: &str, fields: &Fields<'_>) -> Verdict {
-        let Some(id) = key(raw) else { return Verdict::Deliver(None, None) };
+        if self.stats.calls == 0 || raw == "null" {
+            return Verdict::Deliver(None, None);
+        }
+        let Some(id) = key(raw) else { return self.ignore(IgnoreReason::UnknownResponse) };
         if let Some(verdict) = id.natural().and_then(|id| self.respond(id, text, raw, fields)) {
             return verdict;
         }
@@ -80,9 +83,12 @@ impl Model {
 
     /// The peer sent progress.
     pub(super) fn peers_progress(&mut self, text: &str, params: &Fields<'_>) -> Verdict {
+        if self.stats.calls == 0 {
+            return Verdict::Deliver(None, None);
+        }
         let raw = params.get("progressToken").map(|raw| raw.get());
         let Some((raw, token)) = raw.and_then(|raw| Some((raw, key(raw)?))) else {
-            return Verdict::Deliver(None, None);
+            return self.ignore(IgnoreReason::LateProgress);
         };
         let own = |own: &Option<String>| {
             let rewritten = own.as_ref().map(|own| replace(text, &[(raw, own.clone())]));

@@ -61,13 +61,15 @@ struct Keeper {
 pub(super) fn keep(work: &Work<'_>) -> ! {
     prepare(work);
     let started = start(work);
+    for fd in work.keeping.stdio {
+        // SAFETY: nobody in this process uses it.
+        unsafe { libc::close(fd) };
+    }
+    // Told now: once the host knows of the tree, the tree alone has the other ends of its pipes.
     tell(work.control, started);
     let [STARTED, leader] = started else { exit() };
     // SAFETY: plain system calls; the set is filled before it is read.
     let (host, children) = unsafe {
-        for fd in work.keeping.stdio {
-            libc::close(fd);
-        }
         let _ = libc::chdir(c"/".as_ptr());
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
