@@ -67,8 +67,8 @@ sim: ## Simulated worlds over the real core: make sim SEEDS=1000000
 fuzz: ## The parser against serde_json: make fuzz EXECUTIONS=100000000
 	cargo run --release --quiet -p countermand-sim --bin parser-fuzz -- --executions $(EXECUTIONS)
 
-crossings: ## Every crossing of up to four requests, exhaustively (minutes)
-	cargo test --release -p countermand-sim --test crossings -- --include-ignored --nocapture
+crossings: ## Every crossing of up to four requests, and of our own, exhaustively (minutes)
+	cargo test --release -p countermand-sim --test crossings --test call_crossings -- --include-ignored --nocapture
 
 bugs: ## Seeded bugs, one at a time: the simulator or the model must find each
 	$(PYTHON) crates/sim/bugs.py

@@ -44,9 +44,11 @@ impl Connection {
     /// [`BeginError`] where it cannot be made: nothing was done.
     pub fn begin(&self, begin: &Begin<'_>, now: Time) -> Result<Begun, BeginError> {
         // Between the parts of a JSON text a new line is a blank; on a wire it would end the frame.
-        let params = begin.params.unwrap_or("{}").replace(['\n', '\r'], " ");
-        let params = params.as_str();
-        let body = Body::of(params).ok_or(BeginError::ParamsNoObject)?;
+        let params = match begin.params.unwrap_or("{}") {
+            lines if lines.contains(['\n', '\r']) => Cow::Owned(lines.replace(['\n', '\r'], " ")),
+            line => Cow::Borrowed(line),
+        };
+        let body = Body::of(&params).ok_or(BeginError::ParamsNoObject)?;
         let method = serde_json::Value::from(begin.method).to_string();
         let mut state = self.shared.state.lock();
         state.clock = state.clock.max(now);
@@ -66,7 +68,7 @@ impl Connection {
         }
         let call = state.outbound.mint();
         let (params, progress) =
-            with_progress(params, &body, begin.progress, &state.outbound, call);
+            with_progress(&params, &body, begin.progress, &state.outbound, call);
         let frame = match (begin.params, begin.progress) {
             (None, false) => format!(r#"{{"jsonrpc":"2.0","id":{},"method":{method}}}"#, call.0),
             _ => format!(

@@ -94,6 +94,7 @@ impl Connection {
     /// cancelled, or is not in the table.
     pub fn start(&self, generation: Generation, now: Time) -> bool {
         let mut state = self.shared.state.lock();
+        state.clock = state.clock.max(now);
         let Some(entry) = state.table.get_mut(generation) else {
             return false;
         };
@@ -108,6 +109,7 @@ impl Connection {
     /// The handler of this request has exited, however it did; says what it owes.
     pub fn finish(&self, generation: Generation, now: Time) -> Finish {
         let mut state = self.shared.state.lock();
+        state.clock = state.clock.max(now);
         match state.table.get_mut(generation) {
             None => Finish::Unknown,
             Some(entry) if entry.live() => {
@@ -238,6 +240,7 @@ impl Connection {
     /// Answers a request by its id alone: true if its answer is to be written, exactly once.
     pub fn complete(&self, id: &IdRef<'_>, now: Time) -> bool {
         let mut state = self.shared.state.lock();
+        state.clock = state.clock.max(now);
         let answered = state.answer(id, now);
         if let Ok(request) = &answered {
             state.let_go(request.token);
@@ -280,7 +283,6 @@ impl State {
         let (token, exited) = (entry.token, entry.phase == Phase::Exited);
         self.works.cancelled(generation, cause, now);
         if let Some(token) = token {
-            self.clock = self.clock.max(now);
             self.trip(token, cause, reason, wake);
         }
         if exited {

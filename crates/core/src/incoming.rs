@@ -37,6 +37,7 @@ impl Connection {
         if state.closed.is_some() {
             return Received::Ignored(IgnoreReason::Closed);
         }
+        state.clock = state.clock.max(now);
         let forbidden = state.era == Some(Era::Y2026)
             || state.version.as_deref().is_some_and(|version| version > "2025-03-26");
         if forbidden || elements.is_empty() {

@@ -272,14 +272,13 @@ impl Outbound {
 
     /// A progress token that is not taken.
     pub(crate) fn fresh_token(&self, call: Call) -> String {
-        let name = |attempt| match attempt {
-            0 => format!("countermand:{}", call.0),
-            _ => format!("countermand:{}:{attempt}", call.0),
-        };
-        let free = |name: &String| !self.taken(&Id::Str(name.as_bytes().into()));
-        // One more than there are can be taken at most.
-        let few = self.progress.len() + self.lasting.len() + 1;
-        (0..=few).map(name).find(free).unwrap_or_default()
+        let mut name = format!("countermand:{}", call.0);
+        let mut attempt = 0;
+        while self.taken(&Id::Str(name.as_bytes().into())) {
+            attempt += 1;
+            name = format!("countermand:{}:{attempt}", call.0);
+        }
+        name
     }
 
     /// The progress token of a request that became a task.

@@ -146,6 +146,8 @@ impl Run {
         } else if let Some(by) = step["advance_ms"].as_u64() {
             self.now = self.now.after(Duration::from_millis(by));
             self.connection.handle_timeout(self.now);
+        } else if let Some(by) = step["pass_ms"].as_u64() {
+            self.now = self.now.after(Duration::from_millis(by));
         } else if let Some(expected) = step["stats"].as_object() {
             if expected.contains_key("tokens") {
                 self.tokens.clear();

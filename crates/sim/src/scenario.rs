@@ -137,12 +137,12 @@ fn written(trial: &Trial, step: &Step, link: usize) -> Option<Value> {
         }
         (Step::Abandon { call, cause, reason }, Seen::Abandoned(abandoned)) => because(
             json!({ "abandon": name(*call), "cause": cause.as_str(), "expect": abandoned }),
-            reason,
+            reason.as_deref(),
         ),
         (Step::Child { parent, label }, _) => json!({ "child": name(*parent), "as": name(*label) }),
         (Step::Trip { token, cause, reason }, Seen::Tripped(first)) => because(
             json!({ "trip": name(*token), "cause": cause.as_str(), "expect": first }),
-            reason,
+            reason.as_deref(),
         ),
         (Step::Close { link: at, cause }, Seen::Closed(labels)) if *at == link => {
             let names: Vec<_> = labels.iter().map(|label| name(*label)).collect();
@@ -155,7 +155,7 @@ fn written(trial: &Trial, step: &Step, link: usize) -> Option<Value> {
     })
 }
 
-fn because(mut step: Value, reason: &Option<String>) -> Value {
+fn because(mut step: Value, reason: Option<&str>) -> Value {
     if let Some(reason) = reason {
         step["reason"] = json!(reason);
     }
@@ -182,12 +182,12 @@ fn output(told: &Told) -> Value {
     match told {
         Told::Abandoned { call, cause, reason, outcome } => because(
             json!({ "abandoned": name(*call), "cause": cause.as_str(), "outcome": outcome.as_str() }),
-            reason,
+            reason.as_deref(),
         ),
         Told::Refused(id) => json!({ "deliver": refusal(id) }),
         Told::Cancel { id, reason, .. } => {
             let id: Value = serde_json::from_str(id).unwrap_or_default();
-            let params = because(json!({ "requestId": id }), reason);
+            let params = because(json!({ "requestId": id }), reason.as_deref());
             json!({ "cancel": {
                 "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params } })
         }

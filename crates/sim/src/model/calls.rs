@@ -118,8 +118,8 @@ impl Calls {
     pub(super) fn token_is_taken(&self, token: &Key) -> bool {
         let open = self.open.iter().filter_map(|call| call.progress.as_ref());
         let dead = self.tombstones.iter().filter_map(|tombstone| tombstone.token.as_ref());
-        let mut taken = open.chain(&self.lasting).map(|token| &token.wire).chain(dead);
-        taken.any(|taken| taken == token)
+        let mut all = open.chain(&self.lasting).map(|token| &token.wire).chain(dead);
+        all.any(|other| other == token)
     }
 
     /// A progress token that nobody has.

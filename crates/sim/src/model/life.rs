@@ -8,6 +8,7 @@ use crate::step::Label;
 impl Model {
     /// A handler is about to start.
     pub fn start(&mut self, label: Label, now: Time) -> bool {
+        self.now = self.now.max(now);
         let Some(request) = self.find(label) else { return false };
         if request.live() {
             request.phase = Phase::Running;
@@ -19,6 +20,7 @@ impl Model {
 
     /// A handler has exited.
     pub fn finish(&mut self, label: Label, now: Time) -> Finish {
+        self.now = self.now.max(now);
         let Some(request) = self.find(label) else { return Finish::Unknown };
         if request.live() {
             request.phase = Phase::Exited;

@@ -9,9 +9,9 @@ use std::task::Waker;
 use countermand_core::{
     Begin, Call, Cause, Connection, IdMatch, IgnoreReason, Output, SwallowReason,
 };
-use serde_json::Value;
 
-use super::{Count, Seen, Trial, error_id, same, text};
+use super::words::{canonical, error_id, names, text};
+use super::{Count, Seen, Trial, same};
 use crate::audit::Breach;
 use crate::audit::calls::{self, End, token_of};
 use crate::coverage::Counter;
@@ -60,7 +60,7 @@ impl Trial {
         };
         let expected = self.links[at].model.begin(ask, parent, label, self.now);
         self.expected = Seen::Begun(expected.clone());
-        let begin = Begin {
+        let asked = Begin {
             method: ask.method,
             params: ask.params.as_deref(),
             parent: ask.parent.map(|of| &self.handles[&of].token),
@@ -68,24 +68,24 @@ impl Trial {
             total: ask.total,
             progress: ask.progress,
         };
-        let begun = match self.links[at].connection.begin(&begin, self.now) {
+        let made = match self.links[at].connection.begin(&asked, self.now) {
             Err(error) => {
                 self.coverage.refused_call(error);
                 return same(&Seen::Begun(expected), Seen::Begun(Err(error.as_str())));
             }
-            Ok(begun) => begun,
+            Ok(made) => made,
         };
-        let frame = text(begun.frame);
-        let call = self.history(at, begun.call, &frame, None, ask.parent);
+        let frame = text(made.frame);
+        let call = self.history(at, made.call, &frame, None, ask.parent);
         let call = calls::Call { idle: ask.idle, total: ask.total, ..call };
         self.audit.calls.begun(label, call, true, &frame)?;
-        self.links[at].names.give(begun.call, label);
-        let seen = Seen::Begun(Ok((begun.call.0, canonical(&frame))));
+        self.links[at].names.give(made.call, label);
+        let seen = Seen::Begun(Ok((made.call.0, canonical(&frame))));
         let seen = same(&Seen::Begun(expected), seen)?;
         let link = &mut self.links[at];
         let node = link.model.node_of(label).expect("it was begun");
         link.model.tokens.node_mut(node).handles += 1;
-        self.hold(at, label, begun.token, node)?;
+        self.hold(at, label, made.token, node)?;
         Ok(seen)
     }
 
@@ -104,8 +104,8 @@ impl Trial {
         inner: Option<&str>,
         parent: Option<Label>,
     ) -> calls::Call {
-        let (_, wire, initialize) = super::names(frame).unwrap_or_default();
-        let (id, own, _) = super::names(inner.unwrap_or(frame)).unwrap_or_default();
+        let (_, wire, initialize) = names(frame).unwrap_or_default();
+        let (id, own, _) = names(inner.unwrap_or(frame)).unwrap_or_default();
         let wire = wire.as_deref().and_then(key);
         calls::Call {
             link: at,
@@ -252,10 +252,10 @@ impl Trial {
         let Some(token) = token_of(frame).filter(|_| progress && id.is_none()) else {
             return Ok(false);
         };
-        let meant = self.audit.calls.all().filter(|(_, call)| {
+        let meant = self.audit.calls.all().rev().find(|(_, call)| {
             call.link == at && call.progress.as_ref().is_some_and(|(wire, _)| *wire == token)
         });
-        let meant = meant.last().map(|(_, call)| call.clone());
+        let meant = meant.map(|(_, call)| call.clone());
         self.coverage.peers_progress(meant.as_ref(), verdict, self.now);
         if *verdict != Verdict::Ignored(IgnoreReason::Closed) {
             self.audit.calls.progressed(at, &token, (verdict, rewritten), self.now)?;
@@ -276,9 +276,9 @@ impl Trial {
         };
         for at in 0..self.links.len() {
             let outputs = self.links[at].connection.take_outputs();
-            let names = &mut self.links[at].names;
-            let woken = names.woken.0.load(Ordering::Relaxed);
-            let called = woken > std::mem::replace(&mut names.seen, woken);
+            let ours = &mut self.links[at].names;
+            let woken = ours.woken.0.load(Ordering::Relaxed);
+            let called = woken > std::mem::replace(&mut ours.seen, woken);
             if called == outputs.is_empty() {
                 let detail = format!("woken: {called}, for {outputs:?}");
                 return Err(Breach::new("I5", detail));
@@ -313,11 +313,11 @@ impl Trial {
 
     /// What the core wants, in the words of the model.
     fn translated(&self, at: usize, output: Output) -> Result<Told, Breach> {
-        let names = &self.links[at].names;
+        let ours = &self.links[at].names;
         Ok(match output {
             Output::Abandoned { call, cause, reason, outcome } => {
                 let reason = reason.map(|reason| reason.to_string());
-                Told::Abandoned { call: names.label(call)?, cause, reason, outcome }
+                Told::Abandoned { call: ours.label(call)?, cause, reason, outcome }
             }
             Output::Deliver { frame } => Told::Refused(error_id(&frame)?),
             Output::Cancel { call, frame } => {
@@ -332,9 +332,9 @@ impl Trial {
                 let id = params.get("requestId").ok_or_else(wrong)?.get().to_owned();
                 let reason = params.get("reason");
                 let reason = reason.map(|raw| serde_json::from_str(raw.get()).map_err(|_| wrong()));
-                Told::Cancel { call: names.label(call)?, id, reason: reason.transpose()? }
+                Told::Cancel { call: ours.label(call)?, id, reason: reason.transpose()? }
             }
-            Output::CloseStream { call } => Told::CloseStream(names.label(call)?),
+            Output::CloseStream { call } => Told::CloseStream(ours.label(call)?),
             Output::CloseTransport => Told::CloseTransport,
             other => return Err(Breach::new("model", format!("{other:?}"))),
         })
@@ -371,9 +371,4 @@ impl Trial {
         }
         Ok(())
     }
-}
-
-/// A frame with its keys in order.
-fn canonical(frame: &str) -> String {
-    serde_json::from_str::<Value>(frame).unwrap_or_default().to_string()
 }

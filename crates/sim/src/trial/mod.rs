@@ -1,10 +1,11 @@
 //! Applies steps to real connections, to the model and to the auditor, and compares. What our side
-//! sends is in `sending`, our own requests in `calling`, what is looked at after each step in `check`; all else is
-//! here.
+//! sends is in `sending`, our own requests in `calling`, what is looked at after each step in `check`, words
+//! for what the core says in `words`; all else is here.
 
 mod calling;
 mod check;
 mod sending;
+mod words;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,9 +21,10 @@ use countermand_core::{
 use crate::audit::{Audit, Breach, History};
 use crate::coverage::{Counter, Coverage};
 use crate::model::read::{array, key, object};
-use crate::model::{Begun, Model, Out, Silence, Told, Verdict};
+use crate::model::{Begun, Model, Out, Told, Verdict};
 use crate::step::{Label, Step};
 use calling::Names;
+use words::{error_id, names, text, told};
 
 /// The connections of one world, and what is known about them.
 pub struct Trial {
@@ -213,7 +215,7 @@ impl Trial {
                 if !closed || !self.handles.is_empty() {
                     return Ok(Seen::Skipped);
                 }
-                self.advance(Duration::from_secs(3600));
+                self.advance(Duration::from_hours(1));
                 self.nothing_left()?;
                 Ok(Seen::Done)
             }
@@ -472,38 +474,4 @@ fn same(expected: &Seen, seen: Seen) -> Result<Seen, Breach> {
         return Ok(seen);
     }
     Err(Breach::new("model", format!("{seen:?}, not {expected:?}")))
-}
-
-fn text(bytes: Vec<u8>) -> String {
-    String::from_utf8(bytes).unwrap_or_else(|bytes| format!("{bytes:?}"))
-}
-
-/// The id, the progress token and whether it is the handshake, each as it is spelt.
-fn names(frame: &str) -> Option<(String, Option<String>, bool)> {
-    let fields = object(frame)?;
-    let id = fields.get("id")?.get().to_owned();
-    let params = fields.get("params").and_then(|raw| object(raw.get()));
-    let meta = params.as_ref().and_then(|params| object(params.get("_meta")?.get()));
-    let progress = meta.as_ref().and_then(|meta| meta.get("progressToken"));
-    let progress = progress.filter(|raw| key(raw.get()).is_some());
-    let initialize = fields.get("method").is_some_and(|raw| raw.get() == "\"initialize\"");
-    Some((id, progress.map(|raw| raw.get().to_owned()), initialize))
-}
-
-fn told(silence: countermand_core::Silence) -> Result<Silence, Breach> {
-    Ok(match silence {
-        countermand_core::Silence::Nothing => Silence::Nothing,
-        countermand_core::Silence::CloseStream => Silence::CloseStream,
-        countermand_core::Silence::Answer(answer) => Silence::Answer(error_id(&answer)?),
-        other => return Err(Breach::new("model", format!("{other:?}"))),
-    })
-}
-
-/// The id of an error response that the core made.
-fn error_id(reply: &[u8]) -> Result<String, Breach> {
-    let wrong = || Breach::new("I4", format!("no reply: {}", String::from_utf8_lossy(reply)));
-    let text = std::str::from_utf8(reply).map_err(|_| wrong())?;
-    let fields = object(text).filter(|fields| fields.contains_key("error") && !text.contains('\n'));
-    let id = fields.as_ref().and_then(|fields| fields.get("id"));
-    id.map(|raw| raw.get().to_owned()).ok_or_else(wrong)
 }

@@ -2,7 +2,8 @@
 
 use countermand_core::{Call, Sent};
 
-use super::{Seen, Trial, same, text};
+use super::words::text;
+use super::{Seen, Trial, same};
 use crate::audit::{Breach, History};
 use crate::coverage::Counter;
 use crate::model::read::{array, key, object};
