@@ -161,6 +161,19 @@ async fn k21_progress_holds_off_the_idle_deadline_and_not_the_total() {
     assert_eq!(peer.expect("notifications/cancelled").await["params"]["reason"], "timed out");
 }
 
+#[tokio::test(start_paused = true)]
+async fn i11_nothing_left_of_an_abandoned_call_though_the_peer_is_silent() {
+    let (host, mut peer) = raw(Peer::builder(), ROOM);
+    let call = host.request("tools/call", json!({})).start().unwrap();
+    peer.expect("tools/call").await;
+    drop(call);
+    peer.expect("notifications/cancelled").await;
+    assert_eq!(host.connection().stats().tombstones, 1);
+    // Virtual time: nothing else happens on the connection.
+    tokio::time::sleep(Limits::default().tombstone_age * 2).await;
+    assert_eq!(host.connection().stats().tombstones, 0);
+}
+
 #[tokio::test]
 async fn k20_errors_of_the_peer_are_told_apart() {
     let (host, mut peer) = raw(Peer::builder(), ROOM);
