@@ -24,7 +24,9 @@ async fn k01_dropping_the_future_is_the_cancel() {
     let cancel = peer.expect("notifications/cancelled").await;
     assert_eq!(cancel["params"], json!({ "requestId": id, "reason": "enough" }));
     // Once: a second cancel, and a late response, lead to nothing more.
-    assert_eq!(handle.cancel("again"), Abandoned::Settled);
+    let again = handle.clone();
+    let again = std::thread::spawn(move || again.cancel("again")).join().unwrap();
+    assert_eq!(again, Abandoned::Settled);
     peer.answer(&id).await;
     let next = host.request("ping", ());
     let (answer, ()) = tokio::join!(next, async {
