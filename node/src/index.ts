@@ -7,8 +7,23 @@
 
 import native = require('./native.js');
 
+export { type Call, type CallOptions, type CallState, call, type Progress } from './call.js';
+export {
+	DEFAULT_INHERITED_ENV_VARS,
+	getDefaultEnvironment,
+	type StdioClientOptions,
+	StdioClientTransport,
+	type StdioServerParameters,
+} from './client.js';
 export { current } from './context.js';
-export { CancelledError, type Cause } from './errors.js';
+export {
+	CancelledError,
+	type Cause,
+	DisconnectedError,
+	type Outcome,
+	RpcError,
+	TimeoutError,
+} from './errors.js';
 export { guard } from './guard.js';
 export type {
 	ChildTree,
@@ -20,13 +35,18 @@ export type {
 	TreeOptions,
 } from './process.js';
 export { type CancelReport, onCancelled } from './reports.js';
+export { prometheus, stats } from './stdio.js';
 export { instrument } from './telemetry.js';
 export type { Token } from './token.js';
 export { StdioServerTransport } from './transport.js';
-export { prometheus, type Stats, stats, type WireOptions } from './wire.js';
+export type { Stats, WireOptions } from './wire.js';
 export { type RunInWorkerOptions, runInWorker } from './workers.js';
 export import Connection = native.Connection;
 export import ConnectionToken = native.ConnectionToken;
 export type ConnectionOptions = native.ConnectionOptions;
 export type ReceiveVerdict = native.ReceiveVerdict;
 export type SendVerdict = native.SendVerdict;
+export type BeginRequest = native.BeginRequest;
+export type BegunRequest = native.BegunRequest;
+export type RefusedRequest = native.RefusedRequest;
+export type OutputVerdict = native.OutputVerdict;

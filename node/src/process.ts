@@ -186,7 +186,7 @@ export class Tree implements ChildTree {
 	}
 }
 
-function translated({ program, args, options, capture }: Order): native.TreeOptions {
+export function translated({ program, args, options, capture }: Order): native.TreeOptions {
 	const env = Object.entries(options.env ?? process.env);
 	const { cwd, stdio = 'pipe', graceMs, input } = options;
 	const each = typeof stdio === 'object' ? stdio : [stdio, stdio, stdio];
@@ -208,7 +208,7 @@ function descriptor(to: Redirect, own: number): number {
 	return to === 'inherit' ? own : to;
 }
 
-function stream(fd: number | undefined, readable: boolean): Socket | null {
+export function stream(fd: number | undefined, readable: boolean): Socket | null {
 	if (fd === undefined) return null;
 	const socket = new Socket({ fd, readable, writable: !readable });
 	// A command that reads no more is no reason for this process to die. Who listens hears of it all the same.
@@ -217,7 +217,10 @@ function stream(fd: number | undefined, readable: boolean): Socket | null {
 }
 
 /** As Node's own `spawn` would put it. */
-function failure({ refused, errno, message }: native.RefusedTree, order: Order): Error {
+export function failure(
+	{ refused, errno, message }: native.RefusedTree,
+	order: Pick<Order, 'program' | 'options'>,
+): Error {
 	if (errno === undefined) return new Refused(refused, message);
 	const code = getSystemErrorName(-errno);
 	const syscall = refused === 'system' ? 'spawn' : `spawn ${order.program}`;

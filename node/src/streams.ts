@@ -8,7 +8,8 @@
 
 import { EventEmitter } from 'node:events';
 import type { Message } from './mcp.js';
-import { Wire, type WireOptions } from './wire.js';
+import { openStdio } from './stdio.js';
+import type { Wire, WireOptions } from './wire.js';
 
 /** Reads from the wire once somebody listens. */
 class WireInput extends EventEmitter {
@@ -34,7 +35,7 @@ class WireInput extends EventEmitter {
 	resume(): this {
 		if (this.wire !== undefined) return this;
 		const line = (text: string) => this.emit('data', Buffer.from(`${text}\n`));
-		this.wire = new Wire(
+		this.wire = openStdio(
 			{
 				deliver: (_message: Message, text: string) => line(text),
 				malformed: (text) => line(text),

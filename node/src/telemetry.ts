@@ -4,7 +4,8 @@
 
 import type { Attributes, Meter, ObservableResult } from '@opentelemetry/api';
 import { onCancelled } from './reports.js';
-import { type Stats, stats } from './wire.js';
+import { stats } from './stdio.js';
+import type { Stats } from './wire.js';
 
 type Tool = Stats['tools'][number];
 

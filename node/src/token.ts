@@ -327,7 +327,7 @@ export class TokenNode implements Token {
 	}
 
 	/** The native handle, made when first needed; negative once the request has ended. */
-	protected handle(): number {
+	handle(): number {
 		if (this.#handle < 0 && this.#page !== FINAL) this.#handle = this.openHandle();
 		return this.#handle;
 	}
@@ -336,7 +336,8 @@ export class TokenNode implements Token {
 		return -1;
 	}
 
-	protected owner(): RequestToken {
+	/** The token of the request that it belongs to. */
+	owner(): RequestToken {
 		return this.root as RequestToken;
 	}
 
@@ -422,7 +423,7 @@ export class RequestToken extends TokenNode {
 		return this.home.openToken(this.generation)?.handle ?? -1;
 	}
 
-	protected override owner(): RequestToken {
+	override owner(): RequestToken {
 		return this;
 	}
 }

@@ -1,5 +1,5 @@
 /**
- * The process's stdio under the engine: takes what the wire thread has read, hands it on one message at a
+ * A wire under the engine, on this process's stdio or to a command: takes what the wire thread has read, hands it on one message at a
  * time, and gives back what the SDK answers. How an SDK is spoken to is the receiver's business; who won a
  * race was decided before anything comes here.
  *
@@ -8,16 +8,19 @@
  * them before they start.
  *
  * A handler's exit is its answer, or, once its request was cancelled, the end of what it returned.
+ *
+ * What becomes of requests of our own is told to their callers at once: it waits for nobody's handler.
  */
 
-import { hand, lose, over, rest, within } from './context.js';
-import type { Cause } from './errors.js';
-import { causeOf } from './errors.js';
+import { Calls } from './calls.js';
+import { current, hand, lose, over, rest, within } from './context.js';
+import { type Cause, causeOf } from './errors.js';
 import { Kinds } from './kinds.js';
+import { answer, parse } from './lines.js';
 import type { Message, RequestId } from './mcp.js';
 import native from './native.js';
 import { reporting, tell } from './reports.js';
-import { RequestToken, type TokenHome } from './token.js';
+import { RequestToken, type TokenHome, type TokenNode } from './token.js';
 import { Words } from './words.js';
 
 /** Who speaks to the SDK. */
@@ -32,6 +35,8 @@ export interface Receiver {
 	writable(): void;
 	/** The connection is over. */
 	closed(cause: Cause): void;
+	/** For a wire to a command: so many processes of its tree are left, which is none but for what outlives SIGKILL. */
+	gone?(left: number): void;
 }
 
 /** The engine's settings. What is not given has a default. */
@@ -52,7 +57,17 @@ interface Waiting {
 	token: RequestToken | undefined;
 }
 
-const KIND = { message: 0, request: 1, cancelled: 2, writable: 3, closed: 4 };
+const KIND = {
+	message: 0,
+	request: 1,
+	cancelled: 2,
+	writable: 3,
+	closed: 4,
+	settled: 5,
+	progress: 6,
+	abandoned: 7,
+	gone: 8,
+};
 const HEAD_WORDS = 2;
 const EVENT_WORDS = 5;
 /** Enough to make a crossing cheap, few enough that timers and sockets get their turn. */
@@ -63,22 +78,27 @@ const BATCH = 64;
  */
 const COLLECT = 4096;
 const CONGESTED = 1;
-/** How long the last frames may take when the process exits by itself, in milliseconds. */
-const LAST_WORDS = 500;
 const MAX_UNSTARTED = 256;
-const SIGNALS = ['SIGTERM', 'SIGINT'] as const;
 const DONE = Promise.resolve();
-/** An id and the end of its message, without the escapes that would take a parser. */
-const SIMPLE_ID = /^(?:"([^"\\]*)"|(-?\d{1,15}))\}\n$/;
 
-let opened: Wire | undefined;
-const ends = new Set<() => void>();
+/** What kind of wire it is. */
+export interface Nature {
+	/** Handlers that are known to answer at once are handed their requests without a context. */
+	brief: boolean;
+	/** The peer is a command that we have started: the wire is over when nothing is left of it. */
+	command: boolean;
+}
 
 export class Wire implements TokenHome {
+	/** Requests whose handler has not exited, and for which the context is carried on: of all wires. */
+	static #tracked = 0;
 	readonly #receiver: Receiver;
+	readonly #nature: Nature;
 	readonly #handle: number;
 	readonly #events: Uint32Array;
 	readonly words: Words;
+	/** Requests of our own, beside those of the SDK. */
+	readonly calls: Calls;
 	/** Requests that were handed on and are neither answered nor cancelled, by the id that the SDK knows. */
 	readonly #open = new Map<RequestId, RequestToken>();
 	/** Nothing else keeps a process alive that only listens for its peer. */
@@ -86,8 +106,6 @@ export class Wire implements TokenHome {
 	/** Cancelled requests that no handler was seen to start for, the newest. */
 	readonly #unstarted = new Map<RequestId, RequestToken>();
 	readonly #kinds = new Kinds();
-	/** Requests whose handler has not exited, and for which the context is carried on. */
-	#tracked = 0;
 	/** The request that was handed on last. */
 	#last: RequestToken | undefined;
 	#waiting: Waiting[] = [];
@@ -99,44 +117,42 @@ export class Wire implements TokenHome {
 	#room: Promise<void> | undefined;
 	#hasRoom: (() => void) | undefined;
 	#cause: Cause | undefined;
+	#left: number | undefined;
 	#closed = false;
+	#gone = false;
 
-	/**
-	 * Takes over stdin and stdout.
-	 *
-	 * @param falsyIds whether `0` and `""` are given to the SDK under another name, because SDK 1.x does
-	 * not find them when it is told of a cancel
-	 * @throws if they are taken already
-	 */
-	constructor(receiver: Receiver, falsyIds: boolean, options: WireOptions = {}) {
+	/** @param open makes the wire; `wake` is to be called when events wait */
+	constructor(
+		receiver: Receiver,
+		nature: Nature,
+		open: (wake: () => void) => { handle: number; events: Uint32Array },
+	) {
 		this.#receiver = receiver;
-		const alias = { beyondF64: true, falsy: falsyIds };
-		for (const signal of SIGNALS) forgetDefault(signal);
+		this.#nature = nature;
 		try {
-			const connection = { ...options.connection, alias };
-			const { handle, events } = native.openStdio({ ...options, connection }, this.#drainLater);
+			const { handle, events } = open(this.#drainLater);
 			this.#handle = handle;
 			this.#events = events;
 			this.words = new Words(handle);
+			this.calls = new Calls(handle, () => this.#flush());
 		} catch (error) {
 			clearInterval(this.#alive);
 			throw error;
 		}
-		process.on('exit', () => {
-			this.#flush();
-			native.flush(this.#handle, LAST_WORDS);
-		});
-		opened = this;
 	}
 
-	/** Sends a message of the SDK. Returns what to wait for where the peer reads more slowly than we write. */
-	send(message: Message): Promise<void> | undefined {
-		return this.#put(message, `${JSON.stringify(message)}\n`);
+	/**
+	 * Sends a message of the SDK. Returns what to wait for where the peer reads more slowly than we write.
+	 *
+	 * @param related the request that it is sent for, where the SDK says so
+	 */
+	send(message: Message, related?: RequestId): Promise<void> | undefined {
+		return this.#put(message, `${JSON.stringify(message)}\n`, related);
 	}
 
 	/** Sends a message that is serialized already, with its line end. */
 	sendLine(line: string): Promise<void> | undefined {
-		return this.#put(this.#open.size > 0 ? (answer(line) ?? parse(line)) : undefined, line);
+		return this.#put(answer(line) ?? parse(line), line);
 	}
 
 	/** Ends the connection from our side, unless it is over; the process goes on. */
@@ -144,6 +160,17 @@ export class Wire implements TokenHome {
 		if (this.#cause !== undefined) return;
 		this.#flush();
 		native.close(this.#handle);
+	}
+
+	/** Writes what is collected, and waits for it, at most so many milliseconds. */
+	flush(ms: number): void {
+		this.#flush();
+		native.flush(this.#handle, ms);
+	}
+
+	/** Whether nothing can be sent any more. */
+	get over(): boolean {
+		return this.#cause !== undefined;
 	}
 
 	find(id: RequestId): RequestToken | undefined {
@@ -158,7 +185,8 @@ export class Wire implements TokenHome {
 		return native.wireId(this.#handle, generation) ?? undefined;
 	}
 
-	stats(): Stats {
+	stats(): Stats | undefined {
+		if (this.#gone) return undefined;
 		return { ...native.stats(this.#handle), ...native.signals(this.#handle), open: this.#open.size };
 	}
 
@@ -170,14 +198,34 @@ export class Wire implements TokenHome {
 		return native.commit(this.#handle, generation);
 	}
 
-	#put(message: Message | undefined, line: string): Promise<void> | undefined {
+	#put(message: Message | undefined, line: string, related?: RequestId): Promise<void> | undefined {
+		if (this.#gone) return undefined;
 		const id = message?.id;
-		if (id !== undefined && id !== null && message?.method === undefined) this.#answered(id);
+		if (id !== undefined && id !== null) {
+			if (message?.method === undefined) this.#answered(id);
+			else if (this.#ask(line, related)) return this.#room;
+		}
 		if (this.#out.length + line.length > COLLECT) this.#flush();
 		this.#out += line;
 		if (line.length > COLLECT) this.#flush();
 		else if (!this.#ticking) this.#flushLater();
 		return this.#room;
+	}
+
+	/** Sends a request of the SDK's within that of the peer's for which it is made. False where there is none. */
+	#ask(line: string, related: RequestId | undefined): boolean {
+		const named = related === undefined ? undefined : this.find(related);
+		const token = named ?? (current() as TokenNode | undefined);
+		if (token?.owner().home !== this) return false;
+		let handle = token.handle();
+		const late = handle < 0 && token.cause !== undefined;
+		// The SDK was told of the cancel, and its handler goes on: nothing more is sent for it.
+		if (late) handle = native.tokenTripped(this.#handle, token.cause as Cause).handle;
+		if (handle < 0) return false;
+		this.#flush();
+		this.#congested(native.submitWithin(this.#handle, line.slice(0, -1), handle));
+		if (late) native.tokenClose(handle);
+		return true;
 	}
 
 	#answered(id: RequestId): void {
@@ -190,7 +238,7 @@ export class Wire implements TokenHome {
 
 	#exited(token: RequestToken): void {
 		token.settle();
-		if (token.tracked) this.#tracked--;
+		if (token.tracked) Wire.#tracked--;
 		else over(token);
 	}
 
@@ -200,6 +248,7 @@ export class Wire implements TokenHome {
 	};
 
 	readonly #drain = (): void => {
+		if (this.#gone) return;
 		const text = native.drain(this.#handle, BATCH) ?? '';
 		const events = this.#events;
 		const count = events[0] as number;
@@ -230,8 +279,20 @@ export class Wire implements TokenHome {
 				case KIND.writable:
 					this.#writable();
 					break;
+				case KIND.settled:
+					this.calls.settled(generation, line());
+					break;
+				case KIND.progress:
+					this.calls.progressed(generation, line());
+					break;
+				case KIND.abandoned:
+					this.calls.abandoned(generation, slot, events[at + 4] as number, line());
+					break;
 				case KIND.closed:
 					this.#cause = causeOf(slot);
+					break;
+				case KIND.gone:
+					this.#left = slot;
 					break;
 			}
 		}
@@ -271,6 +332,7 @@ export class Wire implements TokenHome {
 			this.#drainLater();
 		} else if (this.#cause !== undefined) {
 			this.#end(this.#cause);
+			if (this.#left !== undefined) this.#leave(this.#left);
 		}
 	};
 
@@ -292,7 +354,7 @@ export class Wire implements TokenHome {
 		this.#open.set(token.innerId, token);
 		this.#unstarted.delete(token.innerId);
 		this.#last = token;
-		if (token.kind.brief && this.#tracked === 0) {
+		if (token.kind.brief && Wire.#tracked === 0 && this.#nature.brief) {
 			rest();
 			hand(token);
 			this.#hand(message, line);
@@ -306,7 +368,7 @@ export class Wire implements TokenHome {
 				return;
 			}
 			token.tracked = true;
-			this.#tracked++;
+			Wire.#tracked++;
 			within(token, this.#hand, message, line);
 		}
 	}
@@ -394,7 +456,12 @@ export class Wire implements TokenHome {
 		if (this.#out === '') return;
 		const text = this.#out;
 		this.#out = '';
-		if ((native.submit(this.#handle, text) & CONGESTED) !== 0) {
+		this.#congested(native.submit(this.#handle, text));
+	}
+
+	/** @param told what a submit has said */
+	#congested(told: number): void {
+		if ((told & CONGESTED) !== 0) {
 			this.#room ??= new Promise((resolve) => {
 				this.#hasRoom = resolve;
 			});
@@ -412,61 +479,20 @@ export class Wire implements TokenHome {
 	#end(cause: Cause): void {
 		if (this.#closed) return;
 		this.#closed = true;
-		clearInterval(this.#alive);
+		if (!this.#nature.command) clearInterval(this.#alive);
 		this.#report();
 		if (cause === 'shutdown') process.exitCode ??= native.exitCode(this.#handle) ?? undefined;
 		this.#writable();
 		within(undefined, () => this.#receiver.closed(cause));
-		for (const callback of ends) callback();
-		ends.clear();
 	}
-}
 
-/**
- * Node's own handler ends the process before anything could unwind, and the engine's would call it. One
- * that this program has set stays.
- */
-function forgetDefault(signal: NodeJS.Signals): void {
-	const replaced = () => {};
-	process.on(signal, replaced);
-	process.off(signal, replaced);
-}
-
-/** What is needed of an answer in the form that the SDKs give it, `{"result":…,"id":…}`. */
-function answer(line: string): Message | undefined {
-	const at = line.lastIndexOf(',"id":');
-	if (at < 0 || !line.startsWith('{"result":')) return undefined;
-	const id = SIMPLE_ID.exec(line.slice(at + ',"id":'.length));
-	if (id === null) return undefined;
-	return { jsonrpc: '2.0', id: id[1] ?? Number(id[2]) };
-}
-
-function parse(line: string): Message | undefined {
-	try {
-		return JSON.parse(line) as Message;
-	} catch {
-		// Not ours to judge: the core decides what is written.
-		return undefined;
+	/** Nothing is left of the command at the other end. */
+	#leave(left: number): void {
+		if (this.#gone) return;
+		this.#gone = true;
+		clearInterval(this.#alive);
+		this.calls.over();
+		native.release(this.#handle);
+		within(undefined, () => this.#receiver.gone?.(left));
 	}
-}
-
-/**
- * Counters and table sizes of the wire on this process's stdio; `undefined` before it is opened.
- */
-export function stats(): Stats | undefined {
-	return opened?.stats();
-}
-
-/**
- * The same in the text format of Prometheus; empty before the wire is opened.
- *
- * [Exposition formats](https://prometheus.io/docs/instrumenting/exposition_formats/)
- */
-export function prometheus(): string {
-	return opened?.prometheus() ?? '';
-}
-
-/** Calls this once, when the connection is over. */
-export function onEnd(callback: () => void): void {
-	ends.add(callback);
 }

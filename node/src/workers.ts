@@ -11,8 +11,8 @@ import { pathToFileURL } from 'node:url';
 import type { Transferable } from 'node:worker_threads';
 import { current, within } from './context.js';
 import native from './native.js';
+import { onEnd } from './stdio.js';
 import { type Token, TokenNode } from './token.js';
-import { onEnd } from './wire.js';
 import type { Job } from './worker-host.js';
 
 /** How a job is run in a worker. */

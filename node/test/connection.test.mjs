@@ -9,7 +9,11 @@ const line = JSON.stringify;
 
 test('i10_fresh_ids_increase_and_an_alias_is_never_used_twice', () => {
 	const connection = new Connection();
-	const ids = Array.from({ length: 1000 }, () => connection.mintId());
+	const ids = Array.from({ length: 1000 }, () => {
+		const { call, token } = connection.begin({ method: 'x' }, 0);
+		token.release();
+		return call;
+	});
 	for (let i = 1; i < ids.length; i++) assert.ok(ids[i] > ids[i - 1]);
 	const inner = new Set();
 	for (let i = 0; i < 100; i++) {

@@ -70,7 +70,7 @@ test('the_package_is_one_whether_imported_or_required', () => {
 		`import * as esm from 'countermand';
 		import { createRequire } from 'node:module';
 		const cjs = createRequire(import.meta.url)('countermand');
-		const names = ['guard', 'current', 'runInWorker', 'stats', 'StdioServerTransport', 'Connection', 'CancelledError'];
+		const names = ['guard', 'current', 'call', 'runInWorker', 'stats', 'StdioServerTransport', 'StdioClientTransport', 'Connection', 'CancelledError', 'RpcError'];
 		for (const name of names) {
 			if (typeof cjs[name] !== 'function' || cjs[name] !== esm[name]) throw new Error(name);
 		}`,
@@ -107,9 +107,10 @@ test('a_worker_runs_modules_of_both_kinds', () => {
 });
 
 test('the_types_are_seen_by_tsc_in_both_module_systems', () => {
-	const use = `import { Connection, current, guard, runInWorker, StdioServerTransport } from 'countermand';
-		import type { Cause, RunInWorkerOptions, Token } from 'countermand';
+	const use = `import { call, Connection, current, guard, runInWorker, StdioClientTransport, StdioServerTransport } from 'countermand';
+		import type { Call, CallState, Cause, Outcome, RunInWorkerOptions, Token } from 'countermand';
 		import { current as inWorker, type WorkerToken } from 'countermand/worker';
+		import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 		import { McpServer as V1 } from '@modelcontextprotocol/sdk/server/mcp.js';
 		const token: Token | undefined = current();
 		const cause: Cause | undefined = token?.cause;
@@ -131,6 +132,17 @@ test('the_types_are_seen_by_tsc_in_both_module_systems', () => {
 			// @ts-expect-error a number is nothing to loop over
 			token.guard(cleaned.length);
 		}
+		export async function calls(client: Client): Promise<string> {
+			await client.connect(new StdioClientTransport({ command: 'server', args: ['-v'], stderr: 'pipe', graceMs: 10 }));
+			const handle: Call<{ text: string }> = call(client, 'tools/call', { name: 'x' }, { idleMs: 1, totalMs: 2, parent: token });
+			for await (const { progress, total } of handle.progress) progress.toFixed(total);
+			const state: CallState = handle.state;
+			const outcome: Outcome = handle.outcome;
+			handle.cancel('enough');
+			// @ts-expect-error a handle is no promise
+			handle.then(state, outcome);
+			return (await handle.result).text;
+		}
 		// @ts-expect-error a server is needed
 		guard(1);`;
 	const v2 = `
@@ -138,7 +150,9 @@ test('the_types_are_seen_by_tsc_in_both_module_systems', () => {
 		import { serveStdio } from '@modelcontextprotocol/server/stdio';
 		serveStdio(guard(() => new McpServer({ name: 'a', version: '1' })));
 		const server: McpServer = guard(new McpServer({ name: 'a', version: '1' }));
-		export const also: Promise<void> = server.connect(new StdioServerTransport());`;
+		export const also: Promise<void> = server.connect(new StdioServerTransport());
+		import { Client as Client2 } from '@modelcontextprotocol/client';
+		export const third: Promise<void> = new Client2({ name: 'a', version: '1' }).connect(new StdioClientTransport({ command: 'x' }));`;
 	writeFileSync(path.join(folder, 'use.mts'), use + v2);
 	writeFileSync(path.join(folder, 'use.cts'), use + v2);
 	const options = ['--module', 'node16', '--moduleResolution', 'node16', '--target', 'es2022', '--strict'];

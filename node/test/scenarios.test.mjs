@@ -23,6 +23,7 @@ class Run {
 	now = 0;
 	requests = new Map();
 	tokens = new Map();
+	calls = new Map();
 
 	constructor({ wire, id_match, early_cancel, alias, limits }) {
 		const given = (settings, names) =>
@@ -41,20 +42,34 @@ class Run {
 				maxReasonBytes: 'max_reason_bytes',
 				maxIdBytes: 'max_id_bytes',
 				maxTasks: 'max_tasks',
+				maxOutbound: 'max_outbound',
+				maxTombstones: 'max_tombstones',
+				tombstoneAgeMs: 'tombstone_age_ms',
 			}),
 		});
 	}
 
 	step(step, at) {
-		const { connection, now, requests, tokens } = this;
+		const { connection, now, requests, tokens, calls } = this;
 		const { expect } = step;
 		const received = frame(step, 'receive');
 		const sent = frame(step, 'send');
 		if (received !== undefined) this.receive(received, step, at);
 		else if (sent !== undefined) {
-			const { verdict, frame, reason } = connection.send(sent, now);
-			if (verdict === 'rewrite') assert.deepEqual(rewritten('write', frame, expect), expect, at);
+			const { verdict, call, frame, reason } = connection.send(sent, now, tokens.get(step.within));
+			if (verdict === 'request') calls.set(step.as, call);
+			const verb = verdict === 'rewrite' ? 'write' : verdict;
+			if (frame != null) assert.deepEqual(rewritten(verb, frame, expect), expect, at);
 			else assert.deepEqual(verdict === 'swallow' ? { swallow: reason } : verdict, expect, at);
+		} else if (step.begin) assert.deepEqual(this.begin(step), expect, at);
+		else if (step.transmit) assert.equal(connection.transmit(calls.get(step.transmit)), expect, at);
+		else if (step.abandon) {
+			const cause = step.cause ?? 'local';
+			assert.equal(connection.abandon(calls.get(step.abandon), cause, now, step.reason), expect, at);
+		} else if (step.outcome) assert.equal(connection.outcome(calls.get(step.outcome)), expect, at);
+		else if (step.outputs) {
+			const outputs = connection.takeOutputs().map((output) => this.output(output));
+			assert.deepEqual(outputs, step.outputs, at);
 		} else if (step.start) assert.equal(connection.start(requests.get(step.start), now), expect, at);
 		else if (step.finish) assert.equal(connection.finish(requests.get(step.finish), now), expect, at);
 		else if (step.discard) connection.discard(requests.get(step.discard));
@@ -83,6 +98,42 @@ class Run {
 		} else assert.fail(`${at}: no such step: ${JSON.stringify(step)}`);
 	}
 
+	begin({ begin: method, params, within, idle_ms, total_ms, progress, as }) {
+		const made = this.connection.begin(
+			{
+				method,
+				params: params && JSON.stringify(params),
+				idleMs: idle_ms,
+				totalMs: total_ms,
+				progress,
+			},
+			this.now,
+			this.tokens.get(within),
+		);
+		if ('refused' in made) return { error: made.refused };
+		this.calls.set(as, made.call);
+		this.tokens.set(as, made.token);
+		return JSON.parse(made.frame);
+	}
+
+	output({ output, call, cause, reason, outcome, frame }) {
+		switch (output) {
+			case 'abandoned':
+				return {
+					abandoned: this.call(call),
+					cause,
+					outcome,
+					...(reason === undefined ? {} : { reason }),
+				};
+			case 'close_stream':
+				return { close_stream: this.call(call) };
+			case 'close_transport':
+				return output;
+			default:
+				return { [output]: JSON.parse(frame) };
+		}
+	}
+
 	receive(frame, step, at) {
 		const verdicts = this.connection.receive(frame, this.now);
 		const batch = Array.isArray(step.expect);
@@ -97,7 +148,7 @@ class Run {
 		});
 	}
 
-	seen({ verdict, generation, frame, rewritten: changed, silence, reply, reason }, name, expect) {
+	seen({ verdict, generation, call, frame, rewritten: changed, silence, reply, reason }, name, expect) {
 		switch (verdict) {
 			case 'deliver': {
 				const tracked = typeof generation === 'number';
@@ -113,11 +164,18 @@ class Run {
 				if (silence === 'nothing') return { cancelled };
 				return { cancelled, silence: silence === 'answer' ? JSON.parse(reply) : silence };
 			}
+			case 'settled':
+			case 'progress':
+				return { [verdict]: this.call(call) };
 			case 'ignored':
 				return { ignored: reason };
 			default:
 				return { reject: reason, reply: JSON.parse(reply) };
 		}
+	}
+
+	call(id) {
+		return [...this.calls].find(([, known]) => known === id)?.[0];
 	}
 
 	name(generation) {

@@ -1,6 +1,6 @@
 //! The sans-I/O connection as a class: for transports of one's own, and for the scenarios.
 
-use countermand_core::{Cause, Config, Inbound, Received, Sent, Silence};
+use countermand_core::{Call, Cause, Config, Inbound, Received, Sent, Silence};
 use napi::bindgen_prelude::{Buffer, Either};
 use napi::{Error, Result, Status};
 use napi_derive::napi;
@@ -15,10 +15,12 @@ use crate::wire::{generation, time};
 #[derive(Default)]
 pub struct ReceiveVerdict {
     /// Which of the others mean something.
-    #[napi(ts_type = "'deliver' | 'cancelled' | 'ignored' | 'reject'")]
+    #[napi(ts_type = "'deliver' | 'cancelled' | 'settled' | 'progress' | 'ignored' | 'reject'")]
     pub verdict: String,
     /// `deliver`: the request that it opened, if it opened one. `cancelled`: the request.
     pub generation: Option<f64>,
+    /// `settled`, `progress`: the request of ours. The frame that came is for its caller.
+    pub call: Option<f64>,
     /// `deliver`: what to hand on.
     pub frame: Option<Buffer>,
     /// `deliver`: whether `frame` differs from what came, because an id or a progress token got an alias.
@@ -36,10 +38,13 @@ pub struct ReceiveVerdict {
 #[napi(object)]
 #[derive(Default)]
 pub struct SendVerdict {
-    /// Write it as it is, write `frame` in its place, or write nothing.
-    #[napi(ts_type = "'write' | 'rewrite' | 'swallow'")]
+    /// Write it as it is, write `frame` in its place, or write nothing. A `request` is queued, and written when
+    /// `transmit` says so; a `cancel` is written ahead of what waits.
+    #[napi(ts_type = "'write' | 'rewrite' | 'request' | 'cancel' | 'swallow'")]
     pub verdict: String,
-    /// `rewrite`: what to write.
+    /// `request`: its name from here on.
+    pub call: Option<f64>,
+    /// `rewrite`: what to write. `request`, `cancel`: the same, if it differs from what was sent.
     pub frame: Option<Buffer>,
     /// `swallow`: why, as a stable code.
     pub reason: Option<String>,
@@ -75,6 +80,12 @@ fn verdicts(frame: &[u8], received: Received, out: &mut Vec<ReceiveVerdict>) {
                 ..of("cancelled")
             }
         }
+        Received::Settled { call: Call(call) } => {
+            ReceiveVerdict { call: Some(number(call)), ..of("settled") }
+        }
+        Received::Progress { call: Call(call) } => {
+            ReceiveVerdict { call: Some(number(call)), ..of("progress") }
+        }
         Received::Ignored(reason) => {
             ReceiveVerdict { reason: Some(reason.as_str().to_owned()), ..of("ignored") }
         }
@@ -97,7 +108,7 @@ fn verdicts(frame: &[u8], received: Received, out: &mut Vec<ReceiveVerdict>) {
 /// (in milliseconds since whenever, but never backwards) go in, verdicts come out.
 #[napi]
 pub struct Connection {
-    inner: countermand_core::Connection,
+    pub(crate) inner: countermand_core::Connection,
 }
 
 #[napi]
@@ -140,26 +151,34 @@ impl Connection {
         self.inner.discard(generation(request));
     }
 
-    /// Takes one message that our side wants to send.
+    /// Takes one message that our side wants to send. A request is made on behalf of the token `within`, and
+    /// abandoned when that trips.
     #[napi(catch_unwind)]
     pub fn send(
         &self,
         #[napi(ts_arg_type = "Uint8Array | string")] frame: Either<Buffer, String>,
         now_ms: f64,
-    ) -> SendVerdict {
-        match self.inner.send(bytes(&frame), time(now_ms)) {
-            Sent::Rewrite(rewritten) => SendVerdict {
-                verdict: "rewrite".to_owned(),
-                frame: Some(Buffer::from(rewritten)),
-                reason: None,
+        within: Option<&ConnectionToken>,
+    ) -> Result<SendVerdict> {
+        let of = |name: &str| SendVerdict { verdict: name.to_owned(), ..SendVerdict::default() };
+        let parent = within.map(ConnectionToken::held).transpose()?;
+        Ok(match self.inner.send_within(bytes(&frame), parent, time(now_ms)) {
+            Sent::Rewrite(rewritten) => {
+                SendVerdict { frame: Some(Buffer::from(rewritten)), ..of("rewrite") }
+            }
+            Sent::Request { call, rewritten } => SendVerdict {
+                call: Some(number(call.0)),
+                frame: rewritten.map(Buffer::from),
+                ..of("request")
             },
-            Sent::Swallow(reason) => SendVerdict {
-                verdict: "swallow".to_owned(),
-                frame: None,
-                reason: Some(reason.as_str().to_owned()),
-            },
-            _ => SendVerdict { verdict: "write".to_owned(), ..SendVerdict::default() },
-        }
+            Sent::Cancel { rewritten } => {
+                SendVerdict { frame: rewritten.map(Buffer::from), ..of("cancel") }
+            }
+            Sent::Swallow(reason) => {
+                SendVerdict { reason: Some(reason.as_str().to_owned()), ..of("swallow") }
+            }
+            _ => of("write"),
+        })
     }
 
     /// The connection is over; returns the requests that this cancelled.
@@ -187,12 +206,6 @@ impl Connection {
         self.inner.token(generation(request)).map(|inner| ConnectionToken { inner: Some(inner) })
     }
 
-    /// An id for a request of ours: larger than all before it on this connection, and never used again.
-    #[napi(catch_unwind)]
-    pub fn mint_id(&self) -> f64 {
-        number(self.inner.mint_id())
-    }
-
     /// What was counted, and the sizes of the tables.
     #[napi(catch_unwind)]
     pub fn stats(&self) -> Stats {
@@ -207,7 +220,11 @@ pub struct ConnectionToken {
 }
 
 impl ConnectionToken {
-    fn held(&self) -> Result<&countermand_core::Token> {
+    pub(crate) fn of(token: countermand_core::Token) -> Self {
+        Self { inner: Some(token) }
+    }
+
+    pub(crate) fn held(&self) -> Result<&countermand_core::Token> {
         let released = || Error::new(Status::InvalidArg, "the token was released");
         self.inner.as_ref().ok_or_else(released)
     }

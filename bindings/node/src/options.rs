@@ -41,6 +41,12 @@ pub struct LimitOptions {
     pub max_reason_bytes: Option<u32>,
     /// Bytes of an id as written.
     pub max_id_bytes: Option<u32>,
+    /// Requests of our own that wait for their response at once. 16,384.
+    pub max_outbound: Option<u32>,
+    /// Requests of our own remembered after they were abandoned. 1,024.
+    pub max_tombstones: Option<u32>,
+    /// How long, in milliseconds. 60,000.
+    pub tombstone_age_ms: Option<f64>,
     /// Tasks whose tokens are kept after their handle was returned.
     pub max_tasks: Option<u32>,
     /// Methods and tools that the signals tell apart; what comes after these counts together. 256.
@@ -133,6 +139,9 @@ impl LimitOptions {
             retired_age: self.retired_age_ms.map_or(default.retired_age, milliseconds),
             max_reason_bytes: or(self.max_reason_bytes, default.max_reason_bytes),
             max_id_bytes: or(self.max_id_bytes, default.max_id_bytes),
+            max_outbound: or(self.max_outbound, default.max_outbound),
+            max_tombstones: or(self.max_tombstones, default.max_tombstones),
+            tombstone_age: self.tombstone_age_ms.map_or(default.tombstone_age, milliseconds),
             max_tasks: or(self.max_tasks, default.max_tasks),
             max_tools: or(self.max_tools, default.max_tools),
             orphan_after: self.orphan_after_ms.map_or(default.orphan_after, milliseconds),

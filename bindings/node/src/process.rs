@@ -17,7 +17,7 @@ use crate::options::milliseconds;
 use crate::tokens::held;
 
 /// Where a stream leads that is no descriptor.
-const PIPE: i32 = -1;
+pub(crate) const PIPE: i32 = -1;
 const IGNORE: i32 = -3;
 
 /// What JavaScript is told: the tree's number, doubled, and 1 more when it has ended.
@@ -182,7 +182,7 @@ pub fn tree_close(tree: u32) {
     drop(tree);
 }
 
-fn command(options: &TreeOptions) -> std::result::Result<Command, ProcessError> {
+pub(crate) fn command(options: &TreeOptions) -> std::result::Result<Command, ProcessError> {
     let mut command = Command::new(&options.program).args(&options.args);
     let pairs = options.env.chunks_exact(2);
     command.env =
@@ -211,7 +211,7 @@ fn stdio(wanted: i32) -> std::result::Result<Stdio, ProcessError> {
     }
 }
 
-fn refused(error: &ProcessError) -> RefusedTree {
+pub(crate) fn refused(error: &ProcessError) -> RefusedTree {
     let (refused, system) = match error {
         ProcessError::Tripped(_) => ("tripped", None),
         ProcessError::Exec { error, .. } => ("exec", Some(error)),

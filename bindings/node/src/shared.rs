@@ -8,7 +8,7 @@ use napi::bindgen_prelude::Uint32Array;
 
 /// How many events one [`drain`](crate::wire::drain) can report.
 pub(crate) const SLOTS: usize = 256;
-/// Words of one event: kind, generation (low, high), slot or cause, serial.
+/// Words of one event: kind, generation or call (low, high), slot or cause, serial or outcome.
 pub(crate) const EVENT_WORDS: usize = 5;
 /// Words before the first event: their number, and whether more wait.
 pub(crate) const HEAD_WORDS: usize = 2;
@@ -39,10 +39,12 @@ impl EventBox {
         self.words[at].store(value, Ordering::Relaxed);
     }
 
-    pub(crate) fn view(&'static self) -> Uint32Array {
+    pub(crate) fn view(self: &Arc<Self>) -> Uint32Array {
         let words = self.words.as_ptr().cast::<u32>().cast_mut();
-        // SAFETY: the box is never freed (`'static`) nor moved, and consists of atomics. Both sides
-        // use it on the one thread that drains.
-        unsafe { Uint32Array::with_external_data(words, self.words.len(), |_, _| {}) }
+        let kept = self.clone();
+        // SAFETY: the words never move, and the `Arc` that the finalizer owns keeps them alive for as
+        // long as JavaScript can reach them. They are atomics, and both sides use them on the one
+        // thread that drains.
+        unsafe { Uint32Array::with_external_data(words, self.words.len(), move |_, _| drop(kept)) }
     }
 }

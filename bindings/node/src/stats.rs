@@ -21,6 +21,10 @@ pub struct Stats {
     pub held: f64,
     /// Threads and processes that run for requests.
     pub works: f64,
+    /// Requests of ours that wait for their response.
+    pub outbound: f64,
+    /// Requests of ours remembered after they were abandoned.
+    pub tombstones: f64,
     /// Requests taken into the table so far.
     pub requests: f64,
     /// Requests answered so far.
@@ -53,6 +57,22 @@ pub struct Stats {
     pub swallowed_unknown: f64,
     /// Requests that were given to the SDK under an alias.
     pub aliased: f64,
+    /// Requests of ours so far.
+    pub calls: f64,
+    /// Requests of ours that got their response in time.
+    pub settled: f64,
+    /// Requests of ours that were abandoned, by cause.
+    pub abandoned: CauseCounts,
+    /// Responses ignored because nobody waited for them any more.
+    pub late_responses: f64,
+    /// Responses ignored because they were the second to their request.
+    pub duplicate_responses: f64,
+    /// Responses ignored because their id was of the wrong type.
+    pub wrong_type_responses: f64,
+    /// Responses ignored because their id was never used.
+    pub unknown_responses: f64,
+    /// Progress ignored because its request was over, or never was.
+    pub late_progress: f64,
     /// How many times between a cancel and its handler's exit were measured.
     pub cancel_latency_count: f64,
     /// Their sum, in milliseconds.
@@ -105,6 +125,8 @@ impl From<countermand_core::Stats> for Stats {
             watches: size(stats.watches),
             held: size(stats.held),
             works: size(stats.works),
+            outbound: size(stats.outbound),
+            tombstones: size(stats.tombstones),
             requests: number(stats.requests),
             answered: number(stats.answered),
             cancelled: stats.cancelled.into(),
@@ -121,6 +143,14 @@ impl From<countermand_core::Stats> for Stats {
             swallowed_progress: number(stats.swallowed_progress),
             swallowed_unknown: number(stats.swallowed_unknown),
             aliased: number(stats.aliased),
+            calls: number(stats.calls),
+            settled: number(stats.settled),
+            abandoned: stats.abandoned.into(),
+            late_responses: number(stats.late_responses),
+            duplicate_responses: number(stats.duplicate_responses),
+            wrong_type_responses: number(stats.wrong_type_responses),
+            unknown_responses: number(stats.unknown_responses),
+            late_progress: number(stats.late_progress),
             cancel_latency_count: number(stats.cancel_latency.count),
             cancel_latency_total_ms: stats.cancel_latency.total.as_secs_f64() * 1e3,
             cancel_latency_max_ms: stats.cancel_latency.max.as_secs_f64() * 1e3,

@@ -85,6 +85,15 @@ pub fn token_lend(token: u32) -> Result<HeldToken> {
     Ok(hold_with(child, working))
 }
 
+/// A token of this wire's that has tripped for this cause: for what is sent on behalf of a cancelled request
+/// whose own token has gone.
+#[napi(catch_unwind)]
+pub fn token_tripped(handle: u32, name: String) -> Result<HeldToken> {
+    let token = entry(handle)?.wire.connection().root().child();
+    token.trip(cause(&name)?, None);
+    Ok(hold(token))
+}
+
 /// Trips a token and everything below it; false if it had tripped before.
 #[napi(catch_unwind)]
 pub fn token_trip(token: u32, name: String, reason: Option<String>) -> Result<bool> {

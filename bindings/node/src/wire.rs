@@ -1,29 +1,36 @@
-//! The stdio wire: opening it, draining its events, and handing back what the SDK answers.
+//! A wire: opening it on stdio or to a command, draining its events, and handing back what the SDK answers.
 
+use std::os::fd::IntoRawFd;
+use std::sync::Arc;
 use std::time::Duration;
 
-use countermand_core::{Cause, Generation, Inbound, Time};
-use countermand_runtime::{Event, Wire, WireError};
-use napi::bindgen_prelude::{Function, Uint32Array};
+use countermand_core::{Call, CallOutcome, Cause, Generation, Inbound, Time, Token};
+use countermand_runtime::process::{ProcessError, Stdio};
+use countermand_runtime::{Event, Wire, WireConfig, WireError};
+use napi::bindgen_prelude::{Either, Function, Uint32Array};
 use napi::threadsafe_function::ThreadsafeFunctionCallMode;
 use napi::{Error, Result, Status};
 use napi_derive::napi;
 use parking_lot::{Mutex, RwLock};
 
+use crate::calls::Watches;
 use crate::options::{WireOptions, milliseconds};
+use crate::process::{PIPE, RefusedTree, TreeOptions, command, refused};
 use crate::shared::{EVENT_WORDS, EventBox, HEAD_WORDS, SLOTS, view};
 use crate::stats::Stats;
-use crate::tokens::free_page;
+use crate::tokens::{free_page, held};
 
-/// What a wire's handle stands for. A process has one wire on its stdio, and few in its life
-/// otherwise: entries stay, so that a late call finds a closed wire and not another one.
+/// What a wire's handle stands for, until it is let go of.
 pub(crate) struct Entry {
     pub(crate) wire: Wire,
-    events: EventBox,
+    events: Arc<EventBox>,
     scratch: Mutex<Vec<Event>>,
+    /// Requests made on behalf of tokens of other wires.
+    pub(crate) watches: Watches,
 }
 
-static WIRES: RwLock<Vec<&'static Entry>> = RwLock::new(Vec::new());
+/// By handle. A place is never used again, so that a late call finds nothing, and not another wire.
+static WIRES: RwLock<Vec<Option<Arc<Entry>>>> = RwLock::new(Vec::new());
 
 /// Kinds of events in the mailbox.
 const MESSAGE: u32 = 0;
@@ -31,6 +38,10 @@ const REQUEST: u32 = 1;
 const CANCELLED: u32 = 2;
 const WRITABLE: u32 = 3;
 const CLOSED: u32 = 4;
+const SETTLED: u32 = 5;
+const PROGRESS: u32 = 6;
+const ABANDONED: u32 = 7;
+const GONE_FOR_GOOD: u32 = 8;
 
 /// What [`submit`] reports, as bits.
 const CONGESTED: u32 = 1;
@@ -45,9 +56,22 @@ pub struct OpenWire {
     pub events: Uint32Array,
 }
 
-pub(crate) fn entry(handle: u32) -> Result<&'static Entry> {
+/// A wire to a command.
+#[napi(object)]
+pub struct OpenCommand {
+    /// By which the other functions know it.
+    pub handle: u32,
+    /// Where `drain` leaves its events.
+    pub events: Uint32Array,
+    /// The command's process.
+    pub pid: u32,
+    /// This process's end of the command's stderr, if that is a pipe, for the caller to close.
+    pub stderr: Option<i32>,
+}
+
+pub(crate) fn entry(handle: u32) -> Result<Arc<Entry>> {
     let wires = WIRES.read();
-    let entry = wires.get(handle as usize).copied();
+    let entry = wires.get(handle as usize).cloned().flatten();
     entry.ok_or_else(|| Error::new(Status::InvalidArg, format!("no wire has the handle {handle}")))
 }
 
@@ -70,26 +94,82 @@ pub(crate) const fn generation(number: f64) -> Generation {
 #[napi(catch_unwind)]
 pub fn open_stdio(options: WireOptions, wake: Function<'_, (), ()>) -> Result<OpenWire, String> {
     let config = options.config().map_err(|error| invalid(&error))?;
+    let wire = Wire::stdio(config, waker(wake)?).map_err(|failure| error(&failure))?;
+    let (handle, events) = keep(wire);
+    Ok(OpenWire { handle, events })
+}
+
+/// Starts a command, an MCP server, with a wire to it. Its stdin and stdout are the wire. When the connection is over,
+/// by whichever side, it has `close_wait_ms` to end by itself.
+#[napi(catch_unwind)]
+pub fn open_command(
+    mut options: TreeOptions,
+    close_wait_ms: f64,
+    wire_options: WireOptions,
+    wake: Function<'_, (), ()>,
+) -> Result<Either<OpenCommand, RefusedTree>, String> {
+    let config = wire_options.config().map_err(|error| invalid(&error))?;
+    let config = WireConfig { handle_signals: false, exit_process: false, ..config };
+    let piped = options.stdio.get(2) == Some(&PIPE);
+    if piped {
+        options.stdio[2] = 2;
+    }
+    let mut stderr = None;
+    let command = command(&options).and_then(|mut command| {
+        if piped {
+            let (read, write) = std::io::pipe()?;
+            command.stderr = Stdio::Fd(write.into());
+            stderr = Some(read);
+        }
+        Ok(command)
+    });
+    let close_wait = milliseconds(close_wait_ms);
+    let wire = match command {
+        Ok(command) => Wire::spawn(command, close_wait, config, waker(wake)?),
+        Err(error) => Err(error.into()),
+    };
+    let wire = match wire {
+        Ok(wire) => wire,
+        Err(WireError::Process(error)) => return Ok(Either::B(refused(&error))),
+        Err(WireError::Io(error)) => return Ok(Either::B(refused(&ProcessError::Io(error)))),
+        Err(failure) => return Err(error(&failure)),
+    };
+    let pid = wire.pid().unwrap_or(0);
+    let (handle, events) = keep(wire);
+    Ok(Either::A(OpenCommand { handle, events, pid, stderr: stderr.map(IntoRawFd::into_raw_fd) }))
+}
+
+/// Calls `wake` on the main thread. It keeps no process alive.
+fn waker(wake: Function<'_, (), ()>) -> Result<impl Fn() + Send + Sync + 'static, String> {
     let wake = wake.build_threadsafe_function::<()>().weak::<true>().build();
     let wake = wake.map_err(|error| invalid(&error))?;
-    let wire = Wire::stdio(config, move || {
+    Ok(move || {
         // Fails only while the environment shuts down, when nobody is left to be told.
         wake.call((), ThreadsafeFunctionCallMode::NonBlocking);
-    });
-    let wire = wire.map_err(|failure| error(&failure))?;
-    let entry: &'static Entry = Box::leak(Box::new(Entry {
-        wire,
-        events: EventBox::new(),
-        scratch: Mutex::new(Vec::new()),
-    }));
+    })
+}
+
+fn keep(wire: Wire) -> (u32, Uint32Array) {
+    let events = Arc::new(EventBox::new());
+    let view = events.view();
+    let entry =
+        Entry { wire, events, scratch: Mutex::new(Vec::new()), watches: Watches::default() };
     let mut wires = WIRES.write();
     let handle = u32::try_from(wires.len()).unwrap_or(u32::MAX);
-    wires.push(entry);
-    Ok(OpenWire { handle, events: entry.events.view() })
+    wires.push(Some(Arc::new(entry)));
+    (handle, view)
+}
+
+/// Lets go of a wire that is over: its handle means nothing any more.
+#[napi(catch_unwind)]
+pub fn release(handle: u32) {
+    let entry = WIRES.write().get_mut(handle as usize).and_then(Option::take);
+    drop(entry);
 }
 
 /// Moves up to `max` events into the mailbox. Returns, a line each, the frames of the messages among
-/// them and the ids of cancelled requests as the SDK knows them, or nothing if there was neither.
+/// them, the ids of cancelled requests as the SDK knows them, and as JSON the reasons for which requests of our own
+/// were abandoned; or nothing if there was none of these.
 #[napi(catch_unwind)]
 pub fn drain(handle: u32, max: u32) -> Result<Option<String>> {
     let entry = entry(handle)?;
@@ -107,25 +187,41 @@ pub fn drain(handle: u32, max: u32) -> Result<Option<String>> {
             }
         };
         let nobody = |slot| Inbound { generation: Generation(0), slot, serial: 0 };
+        let mut line = |bytes: &[u8]| {
+            text.extend_from_slice(bytes);
+            text.push(b'\n');
+        };
+        let ours = |Call(call)| Inbound { generation: Generation(call), ..nobody(0) };
         match event {
             Event::Message { frame, request } => {
-                if text.is_empty() {
-                    text.reserve(frame.len() + 1);
-                }
-                text.extend_from_slice(&frame);
-                text.push(b'\n');
+                line(&frame);
                 put(
                     if request.is_some() { REQUEST } else { MESSAGE },
                     request.unwrap_or(nobody(0)),
                 );
             }
             Event::Cancelled { generation, inner_id } => {
-                text.extend_from_slice(inner_id.as_bytes());
-                text.push(b'\n');
+                line(inner_id.as_bytes());
                 put(CANCELLED, Inbound { generation, ..nobody(0) });
             }
             Event::Writable => put(WRITABLE, nobody(0)),
             Event::Closed { cause } => put(CLOSED, nobody(cause.code())),
+            Event::Settled { call, frame } => {
+                line(&frame);
+                entry.watches.end(call);
+                put(SETTLED, ours(call));
+            }
+            Event::Progress { call, frame } => {
+                line(&frame);
+                put(PROGRESS, ours(call));
+            }
+            Event::Abandoned { call, cause, reason, outcome } => {
+                line(serde_json::Value::from(reason.as_deref()).to_string().as_bytes());
+                entry.watches.end(call);
+                let (slot, serial) = (cause.code(), outcome_code(outcome));
+                put(ABANDONED, Inbound { slot, serial, ..ours(call) });
+            }
+            Event::Gone { left } => put(GONE_FOR_GOOD, nobody(left)),
             _ => continue,
         }
         count += 1;
@@ -149,7 +245,8 @@ pub fn discard(handle: u32, request: f64) -> Result<()> {
 /// place, so that the core need not wait for an answer to swallow.
 #[napi(catch_unwind)]
 pub fn abandon(handle: u32, request: f64) -> Result<()> {
-    let wire = &entry(handle)?.wire;
+    let entry = entry(handle)?;
+    let wire = &entry.wire;
     wire.connection().finish(generation(request), wire.now());
     if let Some(id) = wire.connection().inner_id(generation(request)) {
         let answer = format!(
@@ -172,21 +269,35 @@ pub fn submit(handle: u32, text: String) -> Result<u32> {
         let end = memchr::memchr(b'\n', rest)?;
         let (line, next) = (&rest[..end], &rest[end + 1..]);
         rest = next;
-        Some(line)
+        Some((line, None))
     });
-    match entry.wire.send_batch(lines) {
-        Ok(_) if entry.wire.congested() => Ok(CONGESTED),
-        Ok(_) => Ok(0),
-        Err(_) => Ok(GONE),
+    Ok(sent(&entry.wire, lines))
+}
+
+/// Sends one message, a line without its end, on behalf of a token: if it is a request, it is abandoned when that
+/// trips. Returns what `submit` returns.
+#[napi(catch_unwind)]
+pub fn submit_within(handle: u32, line: String, token: u32) -> Result<u32> {
+    let (entry, token) = (entry(handle)?, held(token)?);
+    Ok(sent(&entry.wire, [(line.as_bytes(), Some(&token))]))
+}
+
+fn sent<'a>(wire: &Wire, lines: impl IntoIterator<Item = (&'a [u8], Option<&'a Token>)>) -> u32 {
+    match wire.send_batch(lines) {
+        Ok(_) if wire.congested() => CONGESTED,
+        Ok(_) => 0,
+        Err(_) => GONE,
     }
 }
 
 /// Ends the connection from our side, for good: the process goes on without it.
 #[napi(catch_unwind)]
 pub fn close(handle: u32) -> Result<()> {
-    let wire = &entry(handle)?.wire;
+    let entry = entry(handle)?;
+    let wire = &entry.wire;
     wire.detach_exit();
-    wire.close(Cause::Local);
+    // Whoever waits for a server hears that it is gone; handlers of our own are told that it was us.
+    wire.close(if wire.pid().is_some() { Cause::Disconnect } else { Cause::Local });
     Ok(())
 }
 
@@ -236,4 +347,14 @@ pub fn stats(handle: u32) -> Result<Stats> {
 /// Which form time has in the core: for the class in [`crate::connection`].
 pub(crate) fn time(now_ms: f64) -> Time {
     Time(u64::try_from(milliseconds(now_ms).as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// As the package's list of outcomes has them.
+fn outcome_code(outcome: CallOutcome) -> u32 {
+    match outcome {
+        CallOutcome::NotSent => 1,
+        CallOutcome::Cancelled => 2,
+        CallOutcome::Completed => 3,
+        _ => 4,
+    }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::connection::{Connection, State};
 use crate::envelope::{Body, Envelope};
 use crate::id::IdRef;
-use crate::outbound::{Inner, Meets, Outgoing, Progress, Tombstone};
+use crate::outbound::{Inner, Meets, Outbound, Outgoing, Progress, Tombstone};
 use crate::rewrite::{bounded, splice};
 use crate::tree::ROOT;
 use crate::{
@@ -43,10 +43,13 @@ impl Connection {
     /// # Errors
     /// [`BeginError`] where it cannot be made: nothing was done.
     pub fn begin(&self, begin: &Begin<'_>, now: Time) -> Result<Begun, BeginError> {
-        let params = begin.params.unwrap_or("{}");
+        // Between the parts of a JSON text a new line is a blank; on a wire it would end the frame.
+        let params = begin.params.unwrap_or("{}").replace(['\n', '\r'], " ");
+        let params = params.as_str();
         let body = Body::of(params).ok_or(BeginError::ParamsNoObject)?;
         let method = serde_json::Value::from(begin.method).to_string();
         let mut state = self.shared.state.lock();
+        state.clock = state.clock.max(now);
         if state.closed.is_some() {
             return Err(BeginError::Closed);
         }
@@ -62,7 +65,8 @@ impl Connection {
             return Err(BeginError::Cancelled(cause));
         }
         let call = state.outbound.mint();
-        let (params, progress) = with_progress(params, &body, begin.progress, call);
+        let (params, progress) =
+            with_progress(params, &body, begin.progress, &state.outbound, call);
         let frame = match (begin.params, begin.progress) {
             (None, false) => format!(r#"{{"jsonrpc":"2.0","id":{},"method":{method}}}"#, call.0),
             _ => format!(
@@ -110,9 +114,7 @@ impl Connection {
         let abandoned = {
             let mut state = self.shared.state.lock();
             state.clock = state.clock.max(now);
-            let abandoned = state.abandon(call, cause, reason.as_ref(), true, &mut wake);
-            state.abandon_cut(cause, reason.as_ref(), &mut wake);
-            abandoned
+            state.abandon(call, cause, reason.as_ref(), true, &mut wake)
         };
         wake.into_iter().for_each(Waker::wake);
         abandoned
@@ -141,36 +143,49 @@ impl Connection {
     }
 }
 
-/// The parameters with a progress token, where the caller wants progress and has not given one.
+/// The parameters with a progress token: the caller's own, or, where it wants progress and has given none or one that
+/// is taken, the request's id.
 fn with_progress<'a>(
     params: &'a str,
     body: &Body<'_>,
     wanted: bool,
+    outbound: &Outbound,
     call: Call,
 ) -> (Cow<'a, str>, Option<Progress>) {
-    if let Some(raw) = body.meta_progress {
-        let wire = IdRef::parse(raw).map(|token| token.to_id());
-        return (params.into(), wire.map(|wire| Progress { wire, raw: None }));
-    }
-    if !wanted {
+    let given = body.meta_progress.and_then(IdRef::parse).map(|token| token.to_id());
+    if given.is_none() && !wanted {
         return (params.into(), None);
     }
-    let token = format!(r#""progressToken":{}"#, call.0);
+    if let Some(wire) = given
+        && !outbound.taken(&wire)
+    {
+        return (params.into(), Some(Progress { wire, raw: None }));
+    }
+    let own = i64::try_from(call.0).map_or(Id::Int(i64::MAX), Id::Int);
+    let wire = if outbound.taken(&own) {
+        Id::Str(outbound.fresh_token(call).as_bytes().into())
+    } else {
+        own
+    };
+    let token = wire.to_json();
     // What comes first in an object is followed by a comma, unless it is all.
     let put = |text: &str, what: &str| {
         let (open, rest) = text.split_at(text.find('{').map_or(0, |brace| brace + 1));
         let comma = if rest.trim_ascii_start().starts_with('}') { "" } else { "," };
         format!("{open}{what}{comma}{rest}")
     };
-    let params = match body.meta.filter(|meta| meta.starts_with('{')) {
-        Some(meta) => {
-            let with = put(meta, &token);
-            String::from_utf8_lossy(&splice(params, &mut [(meta, &with)])).into_owned()
-        }
-        None => put(params, &format!(r#""_meta":{{{token}}}"#)),
+    let instead = |old: &str, new: &str| {
+        String::from_utf8_lossy(&splice(params, &mut [(old, new)])).into_owned()
     };
-    let wire = i64::try_from(call.0).map_or(Id::Int(i64::MAX), Id::Int);
-    (params.into(), Some(Progress { wire, raw: None }))
+    let with = match (body.meta_progress, body.meta) {
+        (Some(old), _) => instead(old, &token),
+        (None, Some(meta)) if meta.starts_with('{') => {
+            instead(meta, &put(meta, &format!(r#""progressToken":{token}"#)))
+        }
+        (None, Some(nothing)) => instead(nothing, &format!(r#"{{"progressToken":{token}}}"#)),
+        (None, None) => put(params, &format!(r#""_meta":{{"progressToken":{token}}}"#)),
+    };
+    (with.into(), Some(Progress { wire, raw: None }))
 }
 
 impl State {
@@ -189,11 +204,12 @@ impl State {
 
     fn abandon_cut(&mut self, cause: Cause, reason: Option<&Arc<str>>, wake: &mut Vec<Waker>) {
         for call in self.tree.take_cut() {
-            self.abandon(Call(call), cause, reason, true, wake);
+            self.abandon_one(Call(call), cause, reason, true, wake);
         }
     }
 
-    /// The decision: a request that is not settled is abandoned. `notify` says whether the cancel is ours to make.
+    /// A request that is not settled is abandoned, and then all that was asked on its behalf. `notify` says whether the
+    /// cancel is ours to make.
     pub(crate) fn abandon(
         &mut self,
         call: Call,
@@ -202,7 +218,21 @@ impl State {
         notify: bool,
         wake: &mut Vec<Waker>,
     ) -> Abandoned {
-        let Some(outgoing) = self.outbound.remove(call) else {
+        let abandoned = self.abandon_one(call, cause, reason, notify, wake);
+        self.abandon_cut(cause, reason, wake);
+        abandoned
+    }
+
+    /// The decision.
+    fn abandon_one(
+        &mut self,
+        call: Call,
+        cause: Cause,
+        reason: Option<&Arc<str>>,
+        notify: bool,
+        wake: &mut Vec<Waker>,
+    ) -> Abandoned {
+        let Some(mut outgoing) = self.outbound.remove(call) else {
             return Abandoned::Settled;
         };
         self.tree.unbind(outgoing.token);
@@ -219,7 +249,8 @@ impl State {
         let outcome =
             if outgoing.transmitted { CallOutcome::Unknown } else { CallOutcome::NotSent };
         let now = self.clock;
-        self.outbound.bury(call, Tombstone { at: now, outcome });
+        let progress = outgoing.progress.take().map(|progress| progress.wire);
+        self.outbound.bury(call, Tombstone { at: now, outcome, progress });
         self.outbound.evict(now);
         let output = match abandoned {
             Abandoned::Notified if notify => {
@@ -250,34 +281,37 @@ impl State {
         envelope: &Envelope<'_>,
         id_match: IdMatch,
     ) -> Received {
-        let (Some(raw), Some(id)) = (envelope.raw_id, envelope.id()) else {
-            // An error with the id null: about a message that the peer could not read.
-            return Received::Deliver { request: None, rewritten: None };
-        };
         if self.never_asked() {
             return Received::Deliver { request: None, rewritten: None };
         }
+        let (Some(raw), Some(id)) = (envelope.raw_id, envelope.id()) else {
+            if envelope.raw_id.is_some_and(|raw| raw != "null") {
+                // What can be nobody's id.
+                return self.ignore(IgnoreReason::UnknownResponse);
+            }
+            // An error with the id null: about a message that the peer could not read.
+            return Received::Deliver { request: None, rewritten: None };
+        };
         let number = |id: &IdRef<'_>| match id {
             IdRef::Int(id) => u64::try_from(*id).ok(),
             _ => None,
         };
-        let meets = number(&id).map(|id| (id, self.outbound.meets(id)));
-        match meets {
-            Some((call, Meets::Pending)) => self.settle(Call(call), text, raw, envelope),
-            Some((call, Meets::Abandoned)) => self.late(Call(call), envelope),
+        let meets = |id: Option<u64>| {
+            let id = id?;
+            let meets = self.outbound.meets(id);
+            (meets != Meets::NeverUsed).then_some((Call(id), meets))
+        };
+        let other = || meets(id.other_type().as_ref().and_then(number));
+        let lenient = id_match == IdMatch::Lenient;
+        match meets(number(&id)).or_else(|| other().filter(|_| lenient)) {
+            Some((call, Meets::Pending)) => self.settle(call, text, (raw, &id), envelope),
+            Some((call, Meets::Abandoned)) => self.late(call, envelope),
             Some((_, Meets::Answered)) => self.ignore(IgnoreReason::DuplicateResponse),
-            Some((_, Meets::Forgotten)) => self.ignore(IgnoreReason::LateResponse),
-            Some((_, Meets::NeverUsed)) | None => {
-                let other = id.other_type().as_ref().and_then(number).map(Call);
-                let other = other.filter(|call| self.outbound.meets(call.0) == Meets::Pending);
-                match other {
-                    Some(call) if id_match == IdMatch::Lenient => {
-                        self.settle(call, text, raw, envelope)
-                    }
-                    Some(_) => self.ignore(IgnoreReason::WrongTypeResponse),
-                    None => self.ignore(IgnoreReason::UnknownResponse),
-                }
+            Some(_) => self.ignore(IgnoreReason::LateResponse),
+            None if other().is_some_and(|(_, meets)| meets == Meets::Pending) => {
+                self.ignore(IgnoreReason::WrongTypeResponse)
             }
+            None => self.ignore(IgnoreReason::UnknownResponse),
         }
     }
 
@@ -290,7 +324,7 @@ impl State {
         &mut self,
         call: Call,
         text: &str,
-        raw_id: &str,
+        (raw_id, id): (&str, &IdRef<'_>),
         envelope: &Envelope<'_>,
     ) -> Received {
         let Some(outgoing) = self.outbound.remove(call) else {
@@ -300,32 +334,41 @@ impl State {
         self.tree.detach(outgoing.token);
         self.outbound.answered(call);
         self.stats.settled += 1;
+        if let Some(progress) = &outgoing.progress {
+            self.outbound.forget_progress(&progress.wire);
+        }
         if outgoing.initialize || outgoing.task {
             let result = envelope.result();
             if outgoing.initialize {
                 self.handshake(&result);
             }
             if let (true, Some(_), Some(progress)) =
-                (outgoing.task, result.task_id, &outgoing.progress)
+                (outgoing.task, result.task_id, outgoing.progress)
             {
                 self.outbound.let_last(progress);
             }
         }
-        match outgoing.inner {
-            None => Received::Settled { call },
-            Some(Inner { id, raw }) => {
-                // Where we were lenient, the SDK still gets its own type of id.
-                let own = raw.map_or_else(|| id.to_json(), String::from);
-                let rewritten =
-                    (own != raw_id).then(|| splice(text, &mut [(raw_id, own.as_str())]));
-                Received::Deliver { request: None, rewritten }
+        let Some(Inner { id: inner, raw }) = outgoing.inner else {
+            return Received::Settled { call };
+        };
+        let own = match raw {
+            Some(own) => String::from(own),
+            None if id.matches(&inner) => {
+                return Received::Deliver { request: None, rewritten: None };
             }
-        }
+            // Where we were lenient, the SDK still gets its own type of id.
+            None => inner.to_json(),
+        };
+        let rewritten = (own != raw_id).then(|| splice(text, &mut [(raw_id, own.as_str())]));
+        Received::Deliver { request: None, rewritten }
     }
 
     fn late(&mut self, call: Call, envelope: &Envelope<'_>) -> Received {
-        let cancelled = envelope.cancelled();
-        if let Some(tombstone) = self.outbound.tombstone(call) {
+        // What was not sent has no effects, whatever the peer says; and of two responses the first counts.
+        if let Some(tombstone) = self.outbound.tombstone(call)
+            && tombstone.outcome == CallOutcome::Unknown
+        {
+            let cancelled = envelope.cancelled();
             tombstone.outcome =
                 if cancelled { CallOutcome::Cancelled } else { CallOutcome::Completed };
         }
@@ -335,22 +378,25 @@ impl State {
     /// What progress of the peer's means.
     pub(crate) fn progressed(&mut self, text: &str, raw: Option<&str>, now: Time) -> Received {
         let as_it_is = Received::Deliver { request: None, rewritten: None };
-        let Some((raw, token)) = raw.and_then(|raw| Some((raw, IdRef::parse(raw)?))) else {
+        if self.never_asked() {
             return as_it_is;
-        };
-        let token = token.to_id();
-        let Some(call) = self.outbound.by_progress(&token) else {
-            if self.outbound.lasts(&token) || self.never_asked() {
-                return as_it_is;
-            }
+        }
+        let Some((raw, token)) = raw.and_then(|raw| Some((raw, IdRef::parse(raw)?))) else {
+            // With no token that anybody could have given.
             return self.ignore(IgnoreReason::LateProgress);
         };
-        self.outbound.moved(call, now);
-        let Some(outgoing) = self.outbound.get(call) else { return as_it_is };
-        if outgoing.inner.is_none() {
-            return Received::Progress { call };
+        let token = token.to_id();
+        let call = self.outbound.by_progress(&token);
+        if let Some(call) = call {
+            self.outbound.moved(call, now);
         }
-        let own = outgoing.progress.as_ref().and_then(|progress| progress.raw.as_deref());
+        let progress = match call.and_then(|call| Some((call, self.outbound.get(call)?))) {
+            Some((call, Outgoing { inner: None, .. })) => return Received::Progress { call },
+            Some((_, outgoing)) => outgoing.progress.as_ref(),
+            None => self.outbound.lasting(&token),
+        };
+        let Some(progress) = progress else { return self.ignore(IgnoreReason::LateProgress) };
+        let own = progress.raw.as_deref();
         let rewritten = own.map(|own| splice(text, &mut [(raw, own)]));
         Received::Deliver { request: None, rewritten }
     }

@@ -65,6 +65,7 @@ impl Connection {
             if state.closed.is_some() {
                 return Received::Ignored(IgnoreReason::Closed);
             }
+            state.clock = state.clock.max(now);
             match envelope {
                 Some(envelope) if envelope.kind == Kind::Request => {
                     self.request(&mut state, text, &envelope, &params, now, &mut wake)

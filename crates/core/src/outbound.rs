@@ -20,8 +20,8 @@ use crate::{Call, CallOutcome, Id, Limits, Time};
 
 /// Where our own ids begin once an SDK counts beside us, from 0 or 1: it would have to make as many requests first.
 const ABOVE_AN_SDK: u64 = 1_000_000_000;
-/// The largest integer that every language reads exactly.
-const MAX_SAFE: u64 = (1 << 53) - 1;
+/// An SDK's larger ids do not stay: ours, which are larger still, are to be read exactly by every language.
+const LARGEST_KEPT: u64 = (1 << 52) - 1;
 /// Ids that an SDK has skipped and may still use; with more, the lowest count as used.
 const MAX_GAPS: usize = 256;
 
@@ -71,6 +71,7 @@ impl Outgoing {
 pub(crate) struct Tombstone {
     pub(crate) at: Time,
     pub(crate) outcome: CallOutcome,
+    pub(crate) progress: Option<Id>,
 }
 
 /// What a response, or another mention of an id, meets.
@@ -89,7 +90,10 @@ pub(crate) struct Outbound {
     live: HashMap<u64, Outgoing, RandomState>,
     /// Wire ids of requests whose SDK knows them by another id.
     aliases: HashMap<Id, u64, RandomState>,
-    /// Wire ids by progress token, as the wire has it.
+    /// Requests that were made under an id whose SDK has used it again: the newest is meant.
+    shadowed: usize,
+    /// Wire ids by progress token, as the wire has it: of what is live, and of what was abandoned while there is a
+    /// tombstone, since its progress may still come.
     progress: HashMap<Id, u64, RandomState>,
     deadlines: BTreeSet<(Time, u64)>,
     tombstones: HashMap<u64, Tombstone, RandomState>,
@@ -97,7 +101,7 @@ pub(crate) struct Outbound {
     buried: VecDeque<u64>,
     answered: VecDeque<u64>,
     /// Progress tokens of requests that became tasks: they outlive the response.
-    lasting: VecDeque<Id>,
+    lasting: VecDeque<Progress>,
     /// The last id of ours in the range that begins at 1, and in that which begins at [`ABOVE_AN_SDK`].
     low: u64,
     high: u64,
@@ -114,6 +118,7 @@ impl Outbound {
         Self {
             live: HashMap::default(),
             aliases: HashMap::default(),
+            shadowed: 0,
             progress: HashMap::default(),
             deadlines: BTreeSet::new(),
             tombstones: HashMap::default(),
@@ -156,18 +161,22 @@ impl Outbound {
     /// An id that was never used on this connection, larger than all that were made here before.
     pub(crate) fn mint(&mut self) -> Call {
         let beside_an_sdk = self.highest.is_some() || self.low + 1 == ABOVE_AN_SDK;
-        let last = if beside_an_sdk { &mut self.high } else { &mut self.low };
-        *last += 1;
-        while self.highest.is_some_and(|highest| *last <= highest) && !self.gaps.remove(last) {
-            *last += 1;
+        if !beside_an_sdk {
+            self.low += 1;
+            return Call(self.low);
         }
-        Call(*last)
+        self.high = self.high.max(self.highest.unwrap_or(0)) + 1;
+        // What the SDK has skipped below counts as ours: to look for what is free could take for ever.
+        while self.gaps.last().is_some_and(|&gap| gap >= ABOVE_AN_SDK) {
+            self.gaps.pop_last();
+        }
+        Call(self.high)
     }
 
     /// The id of an SDK's request, if it may go out as it is; it counts as used from here on.
     pub(crate) fn keep(&mut self, id: &Id) -> Option<Call> {
         let &Id::Int(id) = id else { return None };
-        let id = u64::try_from(id).ok().filter(|&id| id <= MAX_SAFE)?;
+        let id = u64::try_from(id).ok().filter(|&id| id <= LARGEST_KEPT)?;
         if self.was_minted(id) {
             return None;
         }
@@ -199,7 +208,8 @@ impl Outbound {
 
     pub(crate) fn insert(&mut self, call: Call, outgoing: Outgoing) {
         if let Some(Inner { id, raw: Some(_) }) = &outgoing.inner {
-            self.aliases.insert(id.clone(), call.0);
+            let before = self.aliases.insert(id.clone(), call.0);
+            self.shadowed += usize::from(before.is_some());
         }
         if let Some(progress) = &outgoing.progress {
             self.progress.insert(progress.wire.clone(), call.0);
@@ -211,18 +221,31 @@ impl Outbound {
     /// Takes a request out, settled or abandoned.
     pub(crate) fn remove(&mut self, call: Call) -> Option<Outgoing> {
         let outgoing = self.live.remove(&call.0)?;
-        if let Some(Inner { id, raw: Some(_) }) = &outgoing.inner
-            && self.aliases.get(id) == Some(&call.0)
-        {
-            self.aliases.remove(id);
-        }
-        if let Some(progress) = &outgoing.progress {
-            self.progress.remove(&progress.wire);
+        if let Some(Inner { id, raw: Some(_) }) = &outgoing.inner {
+            if self.aliases.get(id) != Some(&call.0) {
+                self.shadowed -= 1;
+            } else if let Some(before) = self.shadowed_by(id) {
+                self.aliases.insert(id.clone(), before);
+                self.shadowed -= 1;
+            } else {
+                self.aliases.remove(id);
+            }
         }
         if let Some(at) = outgoing.deadline() {
             self.deadlines.remove(&(at, call.0));
         }
         Some(outgoing)
+    }
+
+    /// The newest request under this id that an SDK has used again.
+    fn shadowed_by(&self, id: &Id) -> Option<u64> {
+        if self.shadowed == 0 {
+            return None;
+        }
+        let under = |outgoing: &Outgoing| {
+            outgoing.inner.as_ref().is_some_and(|inner| inner.raw.is_some() && inner.id == *id)
+        };
+        self.live.iter().filter(|(_, outgoing)| under(outgoing)).map(|(&call, _)| call).max()
     }
 
     /// The request that an SDK means by this id of its own.
@@ -236,19 +259,42 @@ impl Outbound {
         inner.raw.is_none().then_some(call)
     }
 
-    /// The request that has this progress token on the wire.
+    /// The request that has this progress token on the wire; nobody can report on what was not sent.
     pub(crate) fn by_progress(&self, token: &Id) -> Option<Call> {
-        self.progress.get(token).copied().map(Call)
+        let call = Call(*self.progress.get(token)?);
+        self.get(call)?.transmitted.then_some(call)
     }
 
-    /// Whether this is the progress token of a request that became a task.
-    pub(crate) fn lasts(&self, token: &Id) -> bool {
-        self.lasting.contains(token)
+    /// Whether progress under this token may still come for another request.
+    pub(crate) fn taken(&self, token: &Id) -> bool {
+        self.progress.contains_key(token) || self.lasting(token).is_some()
+    }
+
+    /// A progress token that is not taken.
+    pub(crate) fn fresh_token(&self, call: Call) -> String {
+        let name = |attempt| match attempt {
+            0 => format!("countermand:{}", call.0),
+            _ => format!("countermand:{}:{attempt}", call.0),
+        };
+        let free = |name: &String| !self.taken(&Id::Str(name.as_bytes().into()));
+        // One more than there are can be taken at most.
+        let few = self.progress.len() + self.lasting.len() + 1;
+        (0..=few).map(name).find(free).unwrap_or_default()
+    }
+
+    /// The progress token of a request that became a task.
+    pub(crate) fn lasting(&self, token: &Id) -> Option<&Progress> {
+        self.lasting.iter().find(|progress| progress.wire == *token)
+    }
+
+    /// No progress comes under this token any more.
+    pub(crate) fn forget_progress(&mut self, token: &Id) {
+        self.progress.remove(token);
     }
 
     /// The request has become a task: its progress goes on.
-    pub(crate) fn let_last(&mut self, progress: &Progress) {
-        self.lasting.push_back(progress.wire.clone());
+    pub(crate) fn let_last(&mut self, progress: Progress) {
+        self.lasting.push_back(progress);
         if self.lasting.len() > self.max_tasks {
             self.lasting.pop_front();
         }
@@ -312,7 +358,11 @@ impl Outbound {
                     if self.tombstones.len() > self.max_tombstones
                         || tombstone.at.after(self.tombstone_age) <= now =>
                 {
-                    self.tombstones.remove(&oldest);
+                    if let Some(Tombstone { progress: Some(token), .. }) =
+                        self.tombstones.remove(&oldest)
+                    {
+                        self.progress.remove(&token);
+                    }
                 }
                 Some(_) => break,
             }

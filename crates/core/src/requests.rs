@@ -13,7 +13,7 @@ use crate::id::IdRef;
 use crate::outbound::{Inner, Outgoing, Progress};
 use crate::outgoing::Message;
 use crate::rewrite::{REQUEST_CANCELLED, error_reply, splice};
-use crate::{Abandoned, Cause, Id, Output, Sent, SwallowReason};
+use crate::{Abandoned, Cause, Era, Id, Output, Sent, SwallowReason};
 
 /// An SDK behind us makes a request of its own. It may still trip its parent's token before it is written.
 pub(crate) fn request(
@@ -38,10 +38,9 @@ pub(crate) fn request(
     let call = kept.unwrap_or_else(|| state.outbound.mint());
     let spelled = call.0.to_string();
     let progress = params.meta_progress.and_then(|raw| Some((raw, IdRef::parse(raw)?.to_id())));
-    let taken = progress.as_ref().is_some_and(|(_, token)| {
-        state.outbound.by_progress(token).is_some() || state.outbound.lasts(token)
-    });
-    let quoted = format!("\"countermand:{spelled}\"");
+    let taken = progress.as_ref().is_some_and(|(_, token)| state.outbound.taken(token));
+    let fresh = if taken { state.outbound.fresh_token(call) } else { String::new() };
+    let quoted = format!("\"{fresh}\"");
     let mut parts = Vec::new();
     if kept.is_none() {
         parts.push((raw_id, spelled.as_str()));
@@ -51,7 +50,7 @@ pub(crate) fn request(
             return Progress { wire: token, raw: None };
         }
         parts.push((raw, quoted.as_str()));
-        let wire = Id::Str(quoted.trim_matches('"').as_bytes().into());
+        let wire = Id::Str(fresh.as_bytes().into());
         Progress { wire, raw: Some(raw.into()) }
     });
     let rewritten = (!parts.is_empty()).then(|| splice(message.text, &mut parts));
@@ -81,7 +80,6 @@ pub(crate) fn cancel(state: &mut State, message: &Message<'_>, wake: &mut Vec<Wa
         return Sent::Write;
     };
     let Some(call) = state.outbound.by_inner(&id.to_id()) else {
-        // In the 2026 era a server ends a subscription by naming the peer's own request.
         return end_subscription(state, message.text, raw, &id);
     };
     let reason = params.reason.and_then(string);
@@ -100,9 +98,12 @@ pub(crate) fn cancel(state: &mut State, message: &Message<'_>, wake: &mut Vec<Wa
     }
 }
 
+/// In the 2026 era a server ends a subscription by naming the peer's own request. In the other the peer would take
+/// that for a cancel of ours.
 fn end_subscription(state: &mut State, text: &str, raw: &str, id: &IdRef<'_>) -> Sent {
+    let subscribes = state.era == Some(Era::Y2026);
     match state.table.by_inner(id, state.table.hash(id)) {
-        Some(entry) if entry.live() => match entry.raw_id() {
+        Some(entry) if subscribes && entry.live() => match entry.raw_id() {
             None => Sent::Write,
             Some(peers) => Sent::Rewrite(splice(text, &mut [(raw, peers)])),
         },

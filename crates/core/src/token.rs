@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::Cause;
 use crate::connection::Shared;
+use crate::rewrite::bounded;
 use crate::sync::Ordering;
 use crate::tree::{Tree, WaiterKey};
 use crate::words::Page;
@@ -60,7 +61,8 @@ impl Token {
 
     /// Trips this token and everything below it. True if this call did it, false if it had tripped.
     pub fn trip(&self, cause: Cause, reason: Option<&str>) -> bool {
-        let reason = reason.map(Arc::from);
+        let max = self.shared.config.limits.max_reason_bytes;
+        let reason = reason.map(|reason| Arc::from(bounded(reason, max)));
         let mut wake = Vec::new();
         let tripped = self.shared.state.lock().trip(self.slot, cause, reason.as_ref(), &mut wake);
         wake.into_iter().for_each(Waker::wake);

@@ -2,15 +2,21 @@
 
 use std::time::Duration;
 
-use countermand_core::{Cause, IgnoreReason, RejectReason, SwallowReason, Time};
+use countermand_core::{
+    Abandoned, BeginError, Cause, IgnoreReason, RejectReason, SwallowReason, Time,
+};
 
+use crate::audit::calls::{Call, Calls, End};
 use crate::audit::{Audit, History};
 use crate::coverage::{Counter, Coverage};
 use crate::model::read::Key;
-use crate::model::{Out, Verdict};
+use crate::model::{Out, Told, Verdict};
+use crate::step::Label;
 
 /// An answer this shortly before the end was in a race with it.
 const CLOSE: Duration = Duration::from_millis(5);
+/// What was so near to the end of a request of ours was in a race with it.
+const SHORTLY: Duration = Duration::from_millis(3);
 
 impl Coverage {
     /// A request was cancelled by its peer.
@@ -104,6 +110,10 @@ impl Coverage {
             SwallowReason::CancelledAnswer => Counter::CancelledAnswer,
             SwallowReason::CancelledProgress => Counter::CancelledProgress,
             SwallowReason::NoSuchRequest => Counter::NoSuchRequest,
+            SwallowReason::StaleCancel => Counter::StaleCancel,
+            SwallowReason::NotSent => Counter::NotSent,
+            SwallowReason::InitializeCancel => Counter::SwallowedInitializeCancel,
+            SwallowReason::StreamCloses => Counter::StreamCloses,
             _ => Counter::SwallowedClosed,
         });
         self.hit_if(reason == SwallowReason::CancelledProgress, Counter::CancelBeatProgress);
@@ -121,9 +131,105 @@ impl Coverage {
         let mine = || audit.all().filter(|(_, history)| history.link == link);
         let cancelled = mine().any(|(_, history)| history.cancelled_at.is_some() && !history.ended);
         self.hit_if(cancelled, Counter::CancelBeatClose);
+        let ours = || audit.calls.all().map(|(_, call)| call).filter(|call| call.link == link);
+        let just = ours()
+            .any(|call| matches!(call.end, Some((End::Settled, at)) if now.since(at) <= CLOSE));
+        self.hit_if(just, Counter::ResponseBeatClose);
+        self.hit_if(ours().any(|call| call.open() && call.sent), Counter::CutPending);
+        self.hit_if(ours().any(|call| call.open() && !call.sent), Counter::CutQueued);
         let answered = mine().filter_map(|(_, history)| history.answered_at);
         let just = answered.max().is_some_and(|at| now.since(at) <= CLOSE);
         self.hit_if(just, Counter::AnswerBeatClose);
+    }
+
+    /// A request of ours could not be made.
+    pub(crate) fn refused_call(&mut self, error: BeginError) {
+        self.hit(match error {
+            BeginError::TooMany { .. } => Counter::CallTooMany,
+            BeginError::Cancelled(_) => Counter::CallCancelled,
+            BeginError::ForeignParent => Counter::CallForeign,
+            _ => Counter::CallClosed,
+        });
+    }
+
+    /// The writer's turn had come to a request of ours.
+    pub(crate) fn transmitted(&mut self, call: &Call, may: bool) {
+        let given_up = matches!(call.end, Some((End::GivenUp | End::TimedOut, _)));
+        self.hit_if(!may && given_up, Counter::AbandonBeatTransmit);
+    }
+
+    /// A caller of ours has given up.
+    pub(crate) fn abandoned(&mut self, call: &Call, abandoned: Abandoned, now: Time) {
+        let sent = !matches!(abandoned, Abandoned::Settled | Abandoned::NotSent);
+        self.hit_if(sent, Counter::TransmitBeatAbandon);
+        let just = matches!(call.end, Some((End::Settled, at)) if now.since(at) <= SHORTLY);
+        self.hit_if(just && abandoned == Abandoned::Settled, Counter::ResponseBeatAbandon);
+    }
+
+    /// The peer sent a response to this request of ours, if to any.
+    pub(crate) fn responded(&mut self, call: Option<&Call>, verdict: &Verdict, now: Time) {
+        let end = call.and_then(|call| call.end).map(|(end, _)| end);
+        let taken = matches!(verdict, Verdict::Settled(_) | Verdict::Deliver(..));
+        if taken {
+            let due = call.and_then(Call::due);
+            let near = due.is_some_and(|due| due.since(now) <= SHORTLY);
+            self.hit_if(near, Counter::ResponseBeatTimeout);
+            self.hit_if(call.is_none(), Counter::LenientResponse);
+        }
+        let Verdict::Ignored(reason) = verdict else { return };
+        let unsent = call.is_some_and(|call| call.open() && !call.sent);
+        self.hit_if(unsent, Counter::ResponseBeforeSent);
+        self.hit(match reason {
+            IgnoreReason::LateResponse => Counter::LateResponseIgnored,
+            IgnoreReason::DuplicateResponse => Counter::DuplicateResponse,
+            IgnoreReason::WrongTypeResponse => Counter::WrongTypeResponse,
+            IgnoreReason::UnknownResponse => Counter::UnknownResponse,
+            _ => Counter::IgnoredClosed,
+        });
+        let late = *reason == IgnoreReason::LateResponse;
+        self.hit_if(late && end == Some(End::GivenUp), Counter::AbandonBeatResponse);
+        self.hit_if(late && end == Some(End::TimedOut), Counter::TimeoutBeatResponse);
+        self.hit_if(late && end == Some(End::WithParent), Counter::ParentBeatResponse);
+        let closed = *reason == IgnoreReason::Closed;
+        self.hit_if(closed && end == Some(End::CutOff), Counter::CloseBeatResponse);
+    }
+
+    /// The peer sent progress of this request of ours, if of any.
+    pub(crate) fn peers_progress(&mut self, call: Option<&Call>, verdict: &Verdict, now: Time) {
+        let idle = |call: &&Call| call.idle.is_some() && call.due().is_some();
+        let near = call.filter(idle).and_then(Call::due);
+        let near = near.is_some_and(|due| due.since(now) <= SHORTLY);
+        let moved = matches!(verdict, Verdict::Progress(_));
+        self.hit_if(moved && near, Counter::ProgressBeatIdle);
+        if *verdict == Verdict::Ignored(IgnoreReason::LateProgress) {
+            self.hit(Counter::LateProgress);
+            let out = matches!(call.and_then(|call| call.end), Some((End::TimedOut, _)));
+            self.hit_if(out && call.is_some_and(|it| it.idle.is_some()), Counter::IdleBeatProgress);
+        }
+    }
+
+    /// The core wants something done about a request of ours.
+    pub(crate) fn told(&mut self, calls: &Calls, told: &Told, refused: bool) {
+        match told {
+            Told::Abandoned { call, .. } => {
+                let end = calls.get(*call).and_then(|call| call.end);
+                self.hit_if(matches!(end, Some((End::WithParent, _))), Counter::NestedCut);
+            }
+            Told::Refused(_) => {
+                self.hit(if refused { Counter::RefusedAtOnce } else { Counter::NestedCut });
+            }
+            Told::Cancel { .. } => self.hit(Counter::Notified),
+            Told::CloseStream(_) => self.hit(Counter::StreamClosed),
+            Told::CloseTransport => self.hit(Counter::TransportClosed),
+        }
+    }
+
+    /// A token was seen tripped.
+    pub(crate) fn cut(&mut self, calls: &Calls, token: Label) {
+        let settled = calls.all().any(|(_, call)| {
+            call.parent == Some(token) && matches!(call.end, Some((End::Settled, _)))
+        });
+        self.hit_if(settled, Counter::ResponseBeatParent);
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use countermand_core::Cause;
 
-/// Names a request and its token, or a child token, in a schedule.
+/// Names a request of either side and its token, or a child token, in a schedule.
 pub type Label = u32;
 
 /// One step of a schedule.
@@ -40,12 +40,36 @@ pub enum Step {
     AnswerBatch(Vec<Label>),
     /// Our side sends progress, with the token that it was given.
     Progress(Label),
-    /// Our side sends these bytes.
+    /// Our side sends these bytes. If they are a request, it gets this label.
     Send {
         /// Which connection.
         link: usize,
         /// The bytes.
         frame: String,
+        /// On behalf of this token.
+        parent: Option<Label>,
+        /// The label.
+        label: Label,
+    },
+    /// A caller of ours makes a request, which gets this label.
+    Begin {
+        /// Which connection.
+        link: usize,
+        /// What it asks.
+        ask: Ask,
+        /// The label.
+        label: Label,
+    },
+    /// The writer's turn has come to a request of ours.
+    Transmit(Label),
+    /// A caller of ours gives its request up.
+    Abandon {
+        /// Which.
+        call: Label,
+        /// Why.
+        cause: Cause,
+        /// What it says to that.
+        reason: Option<String>,
     },
     /// A child token is made.
     Child {
@@ -60,6 +84,8 @@ pub enum Step {
         token: Label,
         /// Why.
         cause: Cause,
+        /// What it says to that.
+        reason: Option<String>,
     },
     /// A waker is registered with a token.
     Watch(Label),
@@ -67,8 +93,6 @@ pub enum Step {
     Unwatch(Label),
     /// Our handle on a token is dropped.
     Drop(Label),
-    /// An id is minted.
-    Mint(usize),
     /// The connection is over.
     Close {
         /// Which.
@@ -78,6 +102,27 @@ pub enum Step {
     },
     /// Time passes, and every connection is told.
     Advance(Duration),
+    /// Time passes, and nobody is told: timers are late.
+    Pass(Duration),
+    /// All connections are closed and no handle is held: an hour passes, and nothing may be left.
+    Quiet,
+}
+
+/// A request that a caller of ours makes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ask {
+    /// The method.
+    pub method: &'static str,
+    /// Its parameters, as text.
+    pub params: Option<String>,
+    /// On behalf of this token.
+    pub parent: Option<Label>,
+    /// How long it may go without progress.
+    pub idle: Option<Duration>,
+    /// How long it may take.
+    pub total: Option<Duration>,
+    /// Whether it wants progress.
+    pub progress: bool,
 }
 
 /// What an answer says.

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use countermand_core::{AliasPolicy, Cause, Config, EarlyCancel, IdMatch, Limits, WireKind};
-use countermand_sim::step::{Body, Label, Step};
+use countermand_sim::step::{Ask, Body, Label, Step};
 use countermand_sim::trial::Trial;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -41,6 +41,9 @@ fn config() -> impl Strategy<Value = Config> {
             max_reason_bytes: 5,
             max_id_bytes: 32,
             max_tasks: tasks,
+            max_outbound: in_flight,
+            max_tombstones: retired,
+            tombstone_age: ms(4),
             ..Limits::default()
         },
     })
@@ -73,6 +76,79 @@ fn frame() -> impl Strategy<Value = String> {
     let single = prop_oneof![4 => call, 4 => cancel, 1 => odd.prop_map(str::to_owned)].boxed();
     let batch = proptest::collection::vec(single.clone(), 1..4);
     prop_oneof![12 => single, 1 => batch.prop_map(|frames| format!("[{}]", frames.join(",")))]
+}
+
+/// What comes back for requests of ours, and much that does not.
+fn reply() -> impl Strategy<Value = String> {
+    let ids =
+        ["0", "1", "1.0", "2", "3", "\"1\"", "\"2\"", "1000000000", "1000000001", "-1", "null"];
+    let bodies = [
+        r#""result":{}"#,
+        r#""result":{"task":{"taskId":"o"}}"#,
+        r#""error":{"code":-32800}"#,
+        r#""result":{"protocolVersion":"2025-06-18"}"#,
+    ];
+    let response = (select(ids.to_vec()), select(bodies.to_vec()))
+        .prop_map(|(id, body)| format!(r#"{{"id":{id},{body}}}"#));
+    let progress = select(OUR_TOKENS.to_vec()).prop_map(|token| {
+        format!(r#"{{"method":"notifications/progress","params":{{"progressToken":{token}}}}}"#)
+    });
+    prop_oneof![3 => response, 1 => progress]
+}
+
+const OUR_TOKENS: &[&str] =
+    &["1", "2", "\"p\"", "1000000000", "\"countermand:1000000000\"", "\"countermand:2\"", "true"];
+
+/// What an SDK behind us sends of its own accord.
+fn asked() -> impl Strategy<Value = String> {
+    let ids =
+        ["0", "1", "2", "7", "\"1\"", "300", "1000000000", "1700000000000", "9007199254740991"];
+    let request = (
+        select(ids.to_vec()),
+        select(OUR_TOKENS.to_vec()),
+        select(vec!["ping", "ping", "initialize"]),
+        any::<[bool; 2]>(),
+    )
+        .prop_map(|(id, token, method, [progress, task])| {
+            let meta = if progress {
+                format!("\"_meta\":{{\"progressToken\":{token}}}")
+            } else {
+                String::new()
+            };
+            let task = if task { "\"task\":{}" } else { "" };
+            let comma = if progress && !task.is_empty() { "," } else { "" };
+            format!(r#"{{"id":{id},"method":"{method}","params":{{{meta}{comma}{task}}}}}"#)
+        });
+    let cancel = select(ids.to_vec()).prop_map(|id| {
+        format!(r#"{{"method":"notifications/cancelled","params":{{"requestId":{id},"reason":"stop it"}}}}"#)
+    });
+    prop_oneof![3 => request, 2 => cancel]
+}
+
+fn ask(labels: Label) -> impl Strategy<Value = Ask> {
+    let params = [
+        "{}",
+        "{\"_meta\":null}",
+        "{\n\"_meta\":{}}",
+        "{\"_meta\":{\"progressToken\":\"p\"}}",
+        "7",
+    ];
+    let ms = || proptest::option::of((0_u64..5).prop_map(Duration::from_millis));
+    (
+        select(vec!["ping", "ping", "initialize"]),
+        proptest::option::of(select(params.to_vec())),
+        proptest::option::of(0..labels),
+        (ms(), ms()),
+        any::<bool>(),
+    )
+        .prop_map(|(method, params, parent, (idle, total), progress)| Ask {
+            method,
+            params: params.map(str::to_owned),
+            parent,
+            idle,
+            total,
+            progress,
+        })
 }
 
 fn body() -> impl Strategy<Value = Body> {
@@ -110,13 +186,25 @@ impl ReferenceStateMachine for Schedule {
                 r#"{"id":"odd","error":{}}"#,
                 r#"{"id":7,"result":{}}"#,
                 r#"{"method":"notifications/tasks/status","params":{"taskId":"t","status":"failed"}}"#,
-            ]).prop_map(|frame| Step::Send { link: 0, frame: frame.into() }),
+            ])
+            .prop_map(move |frame| {
+                Step::Send { link: 0, frame: frame.into(), parent: None, label: fresh }
+            }),
+            8 => (asked(), proptest::option::of(label())).prop_map(move |(frame, parent)| {
+                Step::Send { link: 0, frame, parent, label: fresh }
+            }),
+            8 => ask(fresh).prop_map(move |ask| Step::Begin { link: 0, ask, label: fresh }),
+            8 => label().prop_map(Step::Transmit),
+            4 => (label(), cause.clone(), proptest::option::of(Just("nö, nö".to_owned())))
+                .prop_map(|(call, cause, reason)| Step::Abandon { call, cause, reason }),
+            10 => reply().prop_map(move |frame| Step::Receive { link: 0, frame, label: fresh }),
             6 => label().prop_map(move |parent| Step::Child { parent, label: fresh }),
-            3 => (label(), cause.clone()).prop_map(|(token, cause)| Step::Trip { token, cause }),
+            3 => (label(), cause.clone()).prop_map(|(token, cause)| Step::Trip { token, cause, reason: Some("längst".into()) }),
             4 => label().prop_map(Step::Watch),
             2 => label().prop_map(Step::Unwatch),
             3 => label().prop_map(Step::Drop),
             4 => (0_u64..4).prop_map(|ms| Step::Advance(Duration::from_millis(ms))),
+            1 => (0_u64..4).prop_map(|ms| Step::Pass(Duration::from_millis(ms))),
             1 => cause.prop_map(|cause| Step::Close { link: 0, cause }),
         ]
         .boxed()
@@ -126,7 +214,7 @@ impl ReferenceStateMachine for Schedule {
         state.labels += match step {
             // A batch takes one for each of its elements.
             Step::Receive { frame, .. } if frame.starts_with('[') => 4,
-            Step::Receive { .. } | Step::Child { .. } => 1,
+            Step::Receive { .. } | Step::Child { .. } | Step::Send { .. } | Step::Begin { .. } => 1,
             _ => 0,
         };
         state

@@ -18,7 +18,11 @@ const INITIALIZE = {
 	jsonrpc: '2.0',
 	id: 'init',
 	method: 'initialize',
-	params: { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 'peer', version: '1' } },
+	params: {
+		protocolVersion: '2025-06-18',
+		capabilities: { sampling: {}, elicitation: {} },
+		clientInfo: { name: 'peer', version: '1' },
+	},
 };
 
 /** Things that come, and whoever waits for one of them. */
@@ -148,6 +152,18 @@ export class Peer {
 	answer(id) {
 		const is = (message) => message.id === id && message.method === undefined;
 		return this.messages.find(is, `an answer to ${JSON.stringify(id)}`);
+	}
+
+	/** The next request of the server's with this method. */
+	asked(method) {
+		return this.messages.next((message) => message.method === method, `a ${method}`);
+	}
+
+	/** The server's cancels for a request of its own. */
+	cancels(id) {
+		return this.messages.all.filter(
+			({ method, params }) => method === 'notifications/cancelled' && params.requestId === id,
+		);
 	}
 
 	/** How many answers came for a request, in a session that is over. */

@@ -3,15 +3,17 @@
 
 import { execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, writeSync } from 'node:fs';
+import { existsSync, readFileSync, writeSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { current, StdioServerTransport as Drop, guard, stats } from 'countermand';
+import { fileURLToPath } from 'node:url';
+import { call, current, StdioServerTransport as Drop, guard, StdioClientTransport, stats } from 'countermand';
 import { z } from 'zod';
 import { alive, processes, spawns, TREE } from './processes.mjs';
 import { reach } from './reach.mjs';
 import { tell } from './tell.mjs';
 
 const [way, stock] = process.argv.slice(2);
+const FAKE = fileURLToPath(new URL('fake.mjs', import.meta.url));
 
 const aborted = (signal) =>
 	new Promise((resolve) => {
@@ -128,6 +130,44 @@ const tools = {
 		await sleep(5);
 		return String(current()?.requestId);
 	},
+	// Asks another server, in its own log, on behalf of its request; blind and deaf meanwhile, if it is to be.
+	relay: async ({ tag, folder: log, how, ms = 0 }) => {
+		const transport = new StdioClientTransport({ command: process.execPath, args: [FAKE, log] });
+		await transport.start();
+		const asked = call(transport, 'tools/call', { name: 'never' });
+		const apart = call(transport, 'tools/call', { name: 'never' }, { parent: null });
+		while (!existsSync(log) || !readFileSync(log, 'utf8').includes('never')) await sleep(2);
+		tell('relayed', tag);
+		const end = performance.now() + ms;
+		if (how === 'blocked')
+			while (performance.now() < end && !readFileSync(log, 'utf8').includes('cancelled'));
+		const error = await asked.result.catch((error) => error);
+		tell('relay over', tag, {
+			name: error.name,
+			cause: error.cause,
+			reason: error.reason,
+			state: asked.state,
+			apart: apart.state,
+		});
+		apart.cancel();
+		const { outbound, watches } = stats(transport);
+		tell('relay left', tag, { outbound, watches });
+		await transport.close();
+		return 'relayed';
+	},
+	// Asks the peer something in its turn, and tells what came of it.
+	ask: async ({ tag, how, at }, { ask }) => {
+		if (at === 'later') await sleep(2);
+		if (at === 'after the cancel') await current().whenCancelled();
+		try {
+			const { action, content } = await ask[how]();
+			tell('told', tag, { action, content });
+			return 'asked';
+		} catch (error) {
+			tell('refused', tag, { code: error.code, cancelled: current()?.cancelled });
+			throw error;
+		}
+	},
 	stray: () => {
 		console.log('{"stray":"console.log"}');
 		process.stdout.write('{"stray":"process.stdout.write"}\n');
@@ -201,6 +241,8 @@ async function told(name, args, context) {
 	}
 }
 
+const ANY = z.looseObject({});
+
 const args = {
 	tag: z.string().optional(),
 	text: z.string().optional(),
@@ -209,6 +251,12 @@ const args = {
 	ms: z.number().optional(),
 	folder: z.string().optional(),
 };
+
+const FORM = {
+	message: 'Sure?',
+	requestedSchema: { type: 'object', properties: { sure: { type: 'boolean' } } },
+};
+const PROMPT = { messages: [{ role: 'user', content: { type: 'text', text: 'Hm?' } }], maxTokens: 9 };
 
 const report = (context, notify, token) => (progress) =>
 	notify.call(context, {
@@ -222,11 +270,18 @@ async function v1() {
 	for (const name of Object.keys(tools)) {
 		server.registerTool(name, { inputSchema: args }, async (input, extra) => {
 			const progress = report(extra, extra.sendNotification, extra._meta?.progressToken);
+			const ask = {
+				elicit: () => server.server.elicitInput(FORM),
+				sample: () => server.server.createMessage(PROMPT),
+				related: () => extra.sendRequest({ method: 'elicitation/create', params: FORM }, ANY),
+				both: () => server.server.elicitInput(FORM, { signal: extra.signal }),
+				handle: () => call(server, 'elicitation/create', FORM, { parent: current() }).result,
+			};
 			return {
 				content: [
 					{
 						type: 'text',
-						text: await told(name, input, { id: extra.requestId, signal: extra.signal, progress }),
+						text: await told(name, input, { id: extra.requestId, signal: extra.signal, progress, ask }),
 					},
 				],
 			};
@@ -241,9 +296,19 @@ async function v2() {
 	for (const name of Object.keys(tools)) {
 		server.registerTool(name, { inputSchema: z.object(args) }, async (input, { mcpReq }) => {
 			const progress = report(mcpReq, mcpReq.notify, mcpReq._meta?.progressToken);
+			const ask = {
+				elicit: () => server.server.elicitInput(FORM),
+				sample: () => server.server.createMessage(PROMPT),
+				related: () => mcpReq.elicitInput(FORM),
+				both: () => server.server.elicitInput(FORM, { signal: mcpReq.signal }),
+				handle: () => call(server, 'elicitation/create', FORM, { parent: current() }).result,
+			};
 			return {
 				content: [
-					{ type: 'text', text: await told(name, input, { id: mcpReq.id, signal: mcpReq.signal, progress }) },
+					{
+						type: 'text',
+						text: await told(name, input, { id: mcpReq.id, signal: mcpReq.signal, progress, ask }),
+					},
 				],
 			};
 		});

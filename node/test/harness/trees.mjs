@@ -12,7 +12,7 @@ export async function oneEnd(peer, how, tool = 'tree') {
 	await withFolder(async (folder) => {
 		const id = Peer.id();
 		peer.write(call(id, tool, { folder }));
-		const pids = await ready(folder);
+		const pids = await ready(folder, how !== 'answer');
 		const at = performance.now();
 		if (how === 'trip') peer.write(cancel(id));
 		else if (how === 'eof') peer.process.stdin.end();

@@ -89,6 +89,7 @@ impl Model {
             return Vec::new();
         }
         self.closed = true;
+        self.now = self.now.max(now);
         self.held.clear();
         let live = self.requests.iter().filter(|request| request.live());
         let mut live: Vec<_> = live.map(|request| request.label).collect();
@@ -96,7 +97,7 @@ impl Model {
         for &label in &live {
             self.trip_request(label, cause, None, now);
         }
-        self.tokens.trip(0, cause, None);
+        self.trip(0, cause, None);
         for (_, token) in std::mem::take(&mut self.tasks) {
             self.let_go(Some(token));
         }
@@ -110,14 +111,18 @@ impl Model {
 
     /// Time passes.
     pub fn handle_timeout(&mut self, now: Time) {
+        self.now = self.now.max(now);
         self.evict(now);
         self.held.retain(|(_, expiry)| *expiry > now);
+        self.time_out();
     }
 
-    /// When something is next forgotten.
+    /// When something is next forgotten, or out of time.
     pub fn poll_timeout(&self) -> Option<Time> {
         let age = self.config.limits.retired_age;
         let retired = self.requests.iter().filter_map(|request| request.retired_at);
-        retired.map(|at| at.after(age)).chain(self.held.iter().map(|(_, expiry)| *expiry)).min()
+        let held = self.held.iter().map(|(_, expiry)| *expiry);
+        let calls = self.calls.next(self.config.limits.tombstone_age);
+        retired.map(|at| at.after(age)).chain(held).chain(calls).min()
     }
 }

@@ -3,57 +3,25 @@
 //!
 //! It knows nothing of generations, slots or locks; it names requests by label. Where it and the
 //! core differ, one of them (or the design) is wrong. What is read from bytes is in `read`, the
-//! tree in `tokens`, what our side sends in `sending`, what handlers do in `life`.
+//! tree in `tokens`, what our side sends in `sending`, what handlers do in `life`; the requests of our own
+//! side are in `calls`, `asks` and `replies`, and the words for all of it in `said`.
 
+mod asks;
+mod calls;
 mod life;
 pub mod read;
+mod replies;
+mod said;
 mod sending;
 mod tokens;
 
-use countermand_core::{
-    Cause, Config, IdMatch, IgnoreReason, RejectReason, Stats, SwallowReason, Time, WireKind,
-};
+use calls::Calls;
+use countermand_core::{Cause, Config, IdMatch, IgnoreReason, RejectReason, Stats, Time, WireKind};
 use read::{Fields, Key, key, object, string};
+pub use said::{Begun, Out, Parent, Silence, Told, Verdict};
 use tokens::Tokens;
 
 use crate::step::Label;
-
-/// What should be said about a message of the peer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Handed on: as the request of this label, and rewritten to this.
-    Deliver(Option<Label>, Option<String>),
-    /// It cancels this request, and the wire keeps silent by this.
-    Cancelled(Label, Silence),
-    /// Consumed.
-    Ignored(IgnoreReason),
-    /// Answered in place of the language, under this id.
-    Reject(RejectReason, String),
-    /// A batch.
-    Batch(Vec<Self>),
-}
-
-/// How a wire keeps silent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Silence {
-    /// By silence.
-    Nothing,
-    /// By closing the stream.
-    CloseStream,
-    /// By one error -32800 under this id.
-    Answer(String),
-}
-
-/// What should become of a message that our side sends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Out {
-    /// Written as it is.
-    Write,
-    /// Written like this.
-    Rewrite(String),
-    /// Not written.
-    Swallow(SwallowReason),
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -112,6 +80,11 @@ pub struct Model {
     spoken: Vec<Key>,
     /// And those that did not.
     nameless: u64,
+    calls: Calls,
+    /// What should be done about them, and was not asked for yet.
+    told: Vec<Told>,
+    /// The latest time that was handed in.
+    now: Time,
     stats: Stats,
 }
 
@@ -130,6 +103,9 @@ impl Model {
             version: None,
             spoken: Vec::new(),
             nameless: 0,
+            calls: Calls::default(),
+            told: Vec::new(),
+            now: Time(0),
             stats: Stats::default(),
         }
     }
@@ -139,6 +115,7 @@ impl Model {
         if self.closed {
             return Verdict::Ignored(IgnoreReason::Closed);
         }
+        self.now = self.now.max(now);
         let Some(elements) = read::array(text) else {
             return self.receive_one(text, label, now);
         };
@@ -169,8 +146,9 @@ impl Model {
             (Some(method), Some(raw), Some(id)) => {
                 self.request(text, (method, raw, id), &params, label, now)
             }
+            (Some("notifications/progress"), None, _) => self.peers_progress(text, &params),
             (Some(_), None, _) => Verdict::Deliver(None, None),
-            (None, Some(_), _) if answer => Verdict::Deliver(None, None),
+            (None, Some(raw), _) if answer => self.response(text, raw, &fields),
             (None, _, Some(id)) => {
                 self.spoken.push(id);
                 if self.spoken.len() > 64 {
@@ -240,8 +218,7 @@ impl Model {
         let named = |aliased: bool, own: &Key| {
             if aliased { Key::Text(name.clone()) } else { own.clone() }
         };
-        let token = self.tokens.add(0);
-        self.tokens.node_mut(token).attached = true;
+        let token = self.attach(0);
         self.requests.push(Request {
             label,
             inner: named(alias_id, &id),
@@ -262,8 +239,9 @@ impl Model {
         });
         if method == "tasks/cancel" {
             let task = params.get("taskId").and_then(|raw| string(raw.get()));
-            if let Some((_, token)) = self.tasks.iter().find(|(id, _)| Some(id) == task.as_ref()) {
-                self.tokens.trip(*token, Cause::Peer, None);
+            let meant = self.tasks.iter().find(|(id, _)| Some(id) == task.as_ref());
+            if let Some(token) = meant.map(|(_, token)| *token) {
+                self.trip(token, Cause::Peer, None);
             }
         }
         Verdict::Deliver(Some(label), rewritten)
@@ -293,11 +271,10 @@ impl Model {
             return self.ignore(IgnoreReason::RepeatedCancel);
         }
         // The last word of an HTTP stream is under the request's own id, whatever type the cancel's has.
-        let own = match (&request.raw, &request.id) {
-            (Some(raw), _) => raw.clone(),
-            (None, same) if *same == id => raw.to_owned(),
-            (None, Key::Text(text)) => format!("\"{text}\""),
-            (None, Key::Integer(digits)) => digits.clone(),
+        let own = match &request.raw {
+            Some(raw) => raw.clone(),
+            None if request.id == id => raw.to_owned(),
+            None => request.id.spelled(),
         };
         let silence = match self.config.wire {
             WireKind::Http2025 => Silence::Answer(own),
@@ -306,12 +283,7 @@ impl Model {
         };
         let label = request.label;
         let reason = params.get("reason").and_then(|raw| string(raw.get()));
-        let reason = reason.map(|mut reason| {
-            while reason.len() > self.config.limits.max_reason_bytes {
-                reason.pop();
-            }
-            reason
-        });
+        let reason = reason.map(|reason| self.bounded(&reason));
         self.trip_request(label, Cause::Peer, reason.as_deref(), now);
         Verdict::Cancelled(label, silence)
     }
@@ -400,7 +372,7 @@ impl Model {
         let (token, exited) = (request.token, request.phase == Phase::Exited);
         self.stats.cancelled[cause.code() as usize - 1] += 1;
         if let Some(token) = token {
-            self.tokens.trip(token, cause, reason);
+            self.trip(token, cause, reason);
         }
         if exited {
             self.exit(label, now);
@@ -417,11 +389,17 @@ impl Model {
         self.requests.iter().find(|request| request.label == label)?.token
     }
 
+    /// Early cancels that wait for their request.
+    pub(crate) fn held(&self) -> usize {
+        self.held.len()
+    }
+
     fn retired(&self) -> usize {
         self.requests.iter().filter(|request| request.retired_at.is_some()).count()
     }
 
-    fn in_flight(&self) -> usize {
+    /// Requests of the peer whose handlers may run, or whose answers are to come.
+    pub(crate) fn in_flight(&self) -> usize {
         self.requests.len() - self.retired()
     }
 
@@ -433,6 +411,8 @@ impl Model {
         stats.tasks = self.tasks.len();
         stats.tokens = self.tokens.needed();
         stats.held = self.held.len();
+        stats.outbound = self.calls.open.len();
+        stats.tombstones = self.calls.tombstones.len();
         stats
     }
 
@@ -444,6 +424,11 @@ impl Model {
             IgnoreReason::RepeatedCancel => Some(&mut self.stats.repeated_cancels),
             IgnoreReason::InitializeCancel => Some(&mut self.stats.initialize_cancels),
             IgnoreReason::CancelledEarly => Some(&mut self.stats.cancelled_early),
+            IgnoreReason::LateResponse => Some(&mut self.stats.late_responses),
+            IgnoreReason::DuplicateResponse => Some(&mut self.stats.duplicate_responses),
+            IgnoreReason::WrongTypeResponse => Some(&mut self.stats.wrong_type_responses),
+            IgnoreReason::UnknownResponse => Some(&mut self.stats.unknown_responses),
+            IgnoreReason::LateProgress => Some(&mut self.stats.late_progress),
             _ => None,
         };
         if let Some(counter) = counter {

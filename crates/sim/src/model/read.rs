@@ -72,6 +72,19 @@ impl Key {
         }
     }
 
+    /// The integer, if it is one that a request of ours could have.
+    pub fn natural(&self) -> Option<u64> {
+        self.small().and_then(|id| u64::try_from(id).ok())
+    }
+
+    /// It as JSON.
+    pub fn spelled(&self) -> String {
+        match self {
+            Self::Integer(digits) => digits.clone(),
+            Self::Text(text) => serde_json::Value::from(text.as_str()).to_string(),
+        }
+    }
+
     /// The id of the other type that a careless peer may have meant.
     pub fn other_type(&self) -> Option<Self> {
         match self {

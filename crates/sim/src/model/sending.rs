@@ -3,16 +3,28 @@
 use countermand_core::{SwallowReason, Time};
 
 use super::read::{self, Fields, key, object, string};
-use super::{Model, Out, Phase};
+use super::{Model, Out, Parent, Phase};
+use crate::step::Label;
 
 impl Model {
-    /// Our side wants to send this.
-    pub fn send(&mut self, text: &str, now: Time) -> Out {
+    /// Our side wants to send this; a request is made on behalf of `parent`, and called `label`.
+    pub fn send(&mut self, text: &str, parent: Parent, label: Label, now: Time) -> Out {
         if self.closed {
             return Out::Swallow(SwallowReason::Closed);
         }
+        self.now = self.now.max(now);
         let Some(elements) = read::array(text) else {
-            return self.send_one(text, now);
+            let Some(fields) = object(text) else { return Out::Write };
+            let method = fields.get("method").and_then(|raw| string(raw.get()));
+            let params = fields.get("params").and_then(|raw| object(raw.get())).unwrap_or_default();
+            return match (method.as_deref(), fields.get("id")) {
+                (Some(method), Some(raw)) => {
+                    let parent = if let Parent::Node(node) = parent { node } else { 0 };
+                    self.ask(text, (method, raw.get()), &params, parent, label)
+                }
+                (Some("notifications/cancelled"), None) => self.call_off(text, &params),
+                _ => self.send_one(text, now),
+            };
         };
         let mut written = Vec::new();
         let mut swallowed = None;
@@ -21,6 +33,7 @@ impl Model {
                 Out::Write => written.push(element.get().to_owned()),
                 Out::Rewrite(rewritten) => written.push(rewritten),
                 Out::Swallow(reason) => swallowed = Some(reason),
+                Out::Request(..) | Out::Cancel(_) => {}
             }
         }
         match swallowed {
@@ -29,6 +42,7 @@ impl Model {
         }
     }
 
+    /// What has nothing to do with requests of our own.
     fn send_one(&mut self, text: &str, now: Time) -> Out {
         let Some(fields) = object(text) else { return Out::Write };
         let method = fields.get("method").and_then(|raw| string(raw.get()));
@@ -144,7 +158,7 @@ impl Model {
     }
 }
 
-fn task_id(fields: &Fields<'_>) -> Option<String> {
+pub(super) fn task_id(fields: &Fields<'_>) -> Option<String> {
     let within = fields.get("task").and_then(|raw| object(raw.get()));
     let within = within.as_ref().and_then(|task| task.get("taskId"));
     within.or_else(|| fields.get("taskId")).and_then(|raw| string(raw.get()))

@@ -11,12 +11,17 @@ use crate::step::Step;
 
 impl Trial {
     /// After the end, and after the time of all that is kept for a time, nothing may be left.
-    pub(crate) fn nothing_left(&self) -> Result<(), Breach> {
+    pub(super) fn nothing_left(&self) -> Result<(), Breach> {
         for link in &self.links {
             let stats = link.connection.stats();
             let tables = [stats.in_flight, stats.retired, stats.tasks, stats.held];
+            let ours = [stats.outbound, stats.tombstones];
             let tokens = [stats.tokens, stats.watches];
-            if tables != [0; 4] || tokens != [0; 2] || link.connection.poll_timeout().is_some() {
+            if tables != [0; 4]
+                || ours != [0; 2]
+                || tokens != [0; 2]
+                || link.connection.poll_timeout().is_some()
+            {
                 return Err(Breach::new("I11", format!("left over: {stats:?}")));
             }
         }
@@ -49,6 +54,7 @@ impl Trial {
                 return Err(Breach::new("model", format!("timeout {seen:?}, not {expected:?}")));
             }
         }
+        self.check_outcomes()?;
         self.check_tokens(step)
     }
 
@@ -77,6 +83,7 @@ impl Trial {
                 }
                 let depth = tokens.depth(handle.node);
                 let by_itself = matches!(step, Step::Trip { token, .. } if token == label);
+                self.coverage.cut(&self.audit.calls, *label);
                 let task = self.audit.get(*label).is_some_and(|history| history.became_task);
                 let by_peer = matches!(step, Step::Receive { .. });
                 self.coverage.hit_if(task && by_peer, Counter::TaskTripped);

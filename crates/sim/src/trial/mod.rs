@@ -1,6 +1,8 @@
 //! Applies steps to real connections, to the model and to the auditor, and compares. What our side
-//! sends is in `sending`, what is looked at after each step in `check`; all else is here.
+//! sends is in `sending`, our own requests in `calling`, what is looked at after each step in `check`; all else is
+//! here.
 
+mod calling;
 mod check;
 mod sending;
 
@@ -9,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
+use std::time::Duration;
 
 use countermand_core::{
     BatchPart, Config, Connection, Finish, Generation, IdMatch, Received, Time, Token, Watch,
@@ -17,8 +20,9 @@ use countermand_core::{
 use crate::audit::{Audit, Breach, History};
 use crate::coverage::{Counter, Coverage};
 use crate::model::read::{array, key, object};
-use crate::model::{Model, Out, Silence, Verdict};
+use crate::model::{Begun, Model, Out, Silence, Told, Verdict};
 use crate::step::{Label, Step};
+use calling::Names;
 
 /// The connections of one world, and what is known about them.
 pub struct Trial {
@@ -30,6 +34,10 @@ pub struct Trial {
     pub coverage: Coverage,
     /// What the model said about the last step.
     pub(crate) expected: Seen,
+    /// What the core wanted done about our own requests after the last step, and on which connection.
+    pub(crate) told: Vec<(usize, Told)>,
+    /// What the model wanted.
+    pub(crate) expected_told: Vec<(usize, Told)>,
 }
 
 pub(crate) struct Link {
@@ -38,7 +46,7 @@ pub(crate) struct Link {
     pub(crate) model: Model,
     labels: HashMap<Generation, Label>,
     generations: HashMap<Label, Generation>,
-    minted: u64,
+    names: Names,
     /// The place and the serial of every token that was given out.
     words: HashSet<(u32, u32)>,
 }
@@ -83,6 +91,12 @@ pub enum Seen {
     Tripped(bool),
     /// Whom a close cancelled.
     Closed(Vec<Label>),
+    /// A request of ours, or why there is none.
+    Begun(Begun),
+    /// May the writer write it?
+    Transmitted(bool),
+    /// What it took to abandon it.
+    Abandoned(&'static str),
     /// Nothing to tell.
     Done,
 }
@@ -90,14 +104,17 @@ pub enum Seen {
 impl Trial {
     /// One connection for each of these.
     pub fn new(configs: &[Config]) -> Self {
-        let link = |config: &Config| Link {
-            config: config.clone(),
-            connection: Connection::new(config.clone()),
-            model: Model::new(config.clone()),
-            labels: HashMap::new(),
-            generations: HashMap::new(),
-            minted: 0,
-            words: HashSet::new(),
+        let link = |config: &Config| {
+            let connection = Connection::new(config.clone());
+            Link {
+                config: config.clone(),
+                names: Names::of(&connection),
+                connection,
+                model: Model::new(config.clone()),
+                labels: HashMap::new(),
+                generations: HashMap::new(),
+                words: HashSet::new(),
+            }
         };
         Self {
             links: configs.iter().map(link).collect(),
@@ -106,6 +123,8 @@ impl Trial {
             handles: BTreeMap::new(),
             coverage: Coverage::default(),
             expected: Seen::Skipped,
+            told: Vec::new(),
+            expected_told: Vec::new(),
         }
     }
 
@@ -131,6 +150,12 @@ impl Trial {
     }
 
     fn perform(&mut self, step: &Step) -> Result<Seen, Breach> {
+        let seen = self.take(step)?;
+        self.outputs(step, &seen)?;
+        Ok(seen)
+    }
+
+    fn take(&mut self, step: &Step) -> Result<Seen, Breach> {
         match step {
             Step::Receive { link, frame, label } => self.receive(*link, frame, *label),
             Step::Start(of) => self.start(*of),
@@ -139,14 +164,19 @@ impl Trial {
             Step::Answer { of, body } => self.answer(*of, body),
             Step::AnswerBatch(of) => self.answer_batch(of),
             Step::Progress(of) => self.progress(*of),
-            Step::Send { link, frame } => self.send_raw(*link, frame),
+            Step::Send { link, frame, parent, label } => {
+                self.send_raw(*link, frame, *parent, *label)
+            }
+            Step::Begin { link, ask, label } => self.begin(*link, ask, *label),
+            Step::Transmit(of) => self.transmit(*of),
+            Step::Abandon { call, cause, reason } => self.abandon(*call, *cause, reason.as_deref()),
             Step::Child { parent, label } => self.child(*parent, *label),
-            Step::Trip { token, cause } => {
+            Step::Trip { token, cause, reason } => {
                 let Some(handle) = self.handles.get_mut(token) else { return Ok(Seen::Skipped) };
                 let model = &mut self.links[handle.link].model;
-                let expected = model.tokens.trip(handle.node, *cause, None);
+                let expected = model.trip(handle.node, *cause, reason.as_deref());
                 self.expected = Seen::Tripped(expected);
-                let first = handle.token.trip(*cause, None);
+                let first = handle.token.trip(*cause, reason.as_deref());
                 handle.own |= first;
                 self.coverage.tripped(*cause, first);
                 same(&Seen::Tripped(expected), Seen::Tripped(first))
@@ -169,32 +199,35 @@ impl Trial {
                 self.links[handle.link].model.tokens.node_mut(handle.node).handles -= 1;
                 Ok(Seen::Done)
             }
-            Step::Mint(link) => {
-                let link = &mut self.links[*link];
-                let minted = link
-                    .connection
-                    .begin(&Begin { method: "ping", ..Begin::default() }, Time(0))
-                    .unwrap()
-                    .call
-                    .0;
-                if minted <= link.minted {
-                    return Err(Breach::new("I10", format!("{minted} after {}", link.minted)));
-                }
-                link.minted = minted;
-                Ok(Seen::Done)
-            }
             Step::Close { link, cause } => self.close(*link, *cause),
             Step::Advance(by) => {
-                self.now = self.now.after(*by);
-                for (number, link) in self.links.iter_mut().enumerate() {
-                    let held = link.model.stats().held;
-                    link.model.handle_timeout(self.now);
-                    link.connection.handle_timeout(self.now);
-                    let expired = link.model.stats().held < held && !self.audit.is_closed(number);
-                    self.coverage.hit_if(expired, Counter::EarlyCancelExpired);
-                }
+                self.advance(*by);
                 Ok(Seen::Done)
             }
+            Step::Pass(by) => {
+                self.now = self.now.after(*by);
+                Ok(Seen::Done)
+            }
+            Step::Quiet => {
+                let closed = (0..self.links.len()).all(|at| self.audit.is_closed(at));
+                if !closed || !self.handles.is_empty() {
+                    return Ok(Seen::Skipped);
+                }
+                self.advance(Duration::from_secs(3600));
+                self.nothing_left()?;
+                Ok(Seen::Done)
+            }
+        }
+    }
+
+    fn advance(&mut self, by: Duration) {
+        self.now = self.now.after(by);
+        for (number, link) in self.links.iter_mut().enumerate() {
+            let held = link.model.held();
+            link.model.handle_timeout(self.now);
+            link.connection.handle_timeout(self.now);
+            let expired = link.model.held() < held && !self.audit.is_closed(number);
+            self.coverage.hit_if(expired, Counter::EarlyCancelExpired);
         }
     }
 
@@ -235,6 +268,8 @@ impl Trial {
                 };
                 Verdict::Cancelled(label, told(silence)?)
             }
+            Received::Settled { call } => Verdict::Settled(link.names.label(call)?),
+            Received::Progress { call } => Verdict::Progress(link.names.label(call)?),
             Received::Ignored(reason) => Verdict::Ignored(reason),
             Received::Reject { reply, reason } => Verdict::Reject(reason, error_id(&reply)?),
             Received::Batch(parts) => {
@@ -254,8 +289,11 @@ impl Trial {
         verdict: &Verdict,
         label: Label,
     ) -> Result<(), Breach> {
-        Audit::passed(frame, verdict)?;
         let fields = object(frame).unwrap_or_default();
+        if self.reply_audited(at, frame, &fields, verdict)? {
+            return Ok(());
+        }
+        Audit::passed(frame, verdict)?;
         let params = fields.get("params").and_then(|raw| object(raw.get())).unwrap_or_default();
         match verdict {
             Verdict::Deliver(Some(label), rewritten) => {
@@ -391,10 +429,10 @@ impl Trial {
     }
 
     fn child(&mut self, parent: Label, label: Label) -> Result<Seen, Breach> {
-        let Some(handle) = self.handles.get(&parent) else { return Ok(Seen::Skipped) };
-        if self.handles.contains_key(&label) || self.audit.get(label).is_some() {
+        if !self.fresh(label) {
             return Ok(Seen::Skipped);
         }
+        let Some(handle) = self.handles.get(&parent) else { return Ok(Seen::Skipped) };
         let (at, child) = (handle.link, handle.token.child());
         let tokens = &mut self.links[at].model.tokens;
         let node = tokens.add(handle.node);
@@ -425,7 +463,7 @@ impl Trial {
     /// Whether a connection takes no more requests.
     pub(crate) fn full(&self, at: usize) -> bool {
         let link = &self.links[at];
-        link.model.stats().in_flight >= link.config.limits.max_in_flight
+        link.model.in_flight() >= link.config.limits.max_in_flight
     }
 }
 

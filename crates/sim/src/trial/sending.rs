@@ -1,12 +1,12 @@
 //! The steps in which our side sends something.
 
-use countermand_core::Sent;
+use countermand_core::{Call, Sent};
 
 use super::{Seen, Trial, same, text};
 use crate::audit::{Breach, History};
 use crate::coverage::Counter;
-use crate::model::Out;
 use crate::model::read::{array, key, object};
+use crate::model::{Out, Parent};
 use crate::step::{Body, Label};
 
 impl Trial {
@@ -27,8 +27,8 @@ impl Trial {
         }
         let (at, before) = (history.link, history.clone());
         let frame = format!(r#"{{"jsonrpc":"2.0","id":{},{}}}"#, history.inner_id, body.json());
-        let expected = self.send_modelled(at, &frame);
-        let out = self.send_real(at, &frame);
+        let expected = self.send_modelled(at, &frame, Parent::Root, 0);
+        let (out, _) = self.send_real(at, &frame, None, 0);
         self.audit.answered(of, &out, &frame, self.now)?;
         let task = matches!(body, Body::Task(_));
         if let Some(history) = self.audit.get_mut(of) {
@@ -62,8 +62,8 @@ impl Trial {
         };
         let elements: Vec<_> = of.iter().map(element).collect();
         let frame = format!("[{}]", elements.join(","));
-        let expected = self.send_modelled(at, &frame);
-        let out = self.send_real(at, &frame);
+        let expected = self.send_modelled(at, &frame, Parent::Root, 0);
+        let (out, _) = self.send_real(at, &frame, None, 0);
         let written = match &out {
             Out::Rewrite(written) => array(written).map_or(0, |written| written.len()),
             _ => 0,
@@ -88,8 +88,8 @@ impl Trial {
         let frame = format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{inner},"progress":1}}}}"#
         );
-        let expected = self.send_modelled(at, &frame);
-        let out = self.send_real(at, &frame);
+        let expected = self.send_modelled(at, &frame, Parent::Root, 0);
+        let (out, _) = self.send_real(at, &frame, None, 0);
         self.audit.progressed(of, &out, &frame)?;
         self.coverage.hit_if(aliased && matches!(out, Out::Rewrite(_)), Counter::ProgressAlias);
         if let Out::Swallow(reason) = &out {
@@ -99,7 +99,16 @@ impl Trial {
     }
 
     /// Bytes of no handler of ours: they must not be an answer to what is open.
-    pub(super) fn send_raw(&mut self, at: usize, frame: &str) -> Result<Seen, Breach> {
+    pub(super) fn send_raw(
+        &mut self,
+        at: usize,
+        frame: &str,
+        parent: Option<Label>,
+        label: Label,
+    ) -> Result<Seen, Breach> {
+        let Some(behalf) = self.parent(at, parent).filter(|_| self.fresh(label)) else {
+            return Ok(Seen::Skipped);
+        };
         let fields = object(frame).unwrap_or_default();
         let id = fields.get("id").map(|raw| raw.get());
         let answers = fields.contains_key("result") || fields.contains_key("error");
@@ -110,8 +119,8 @@ impl Trial {
         if answers && self.audit.all().any(open) {
             return Ok(Seen::Skipped);
         }
-        let expected = self.send_modelled(at, frame);
-        let out = self.send_real(at, frame);
+        let expected = self.send_modelled(at, frame, behalf, label);
+        let (out, call) = self.send_real(at, frame, parent, label);
         let settled = |(_, history): (Label, &History)| {
             let meant = history.link == at && !history.open();
             meant && key(&history.inner_id) == id.and_then(key)
@@ -121,24 +130,33 @@ impl Trial {
         if answers && integer && before && out == Out::Write && expected != Out::Write {
             return Err(Breach::new("I1", format!("a second answer was written: {frame}")));
         }
-        if let Out::Swallow(reason) = &out {
-            self.coverage.swallowed(*reason);
-        }
+        self.sent_audited((at, frame), (parent, label), (&out, call))?;
         same(&Seen::Sent(frame.into(), expected), Seen::Sent(frame.into(), out))
     }
 
-    fn send_modelled(&mut self, at: usize, frame: &str) -> Out {
-        let out = self.links[at].model.send(frame, self.now);
+    fn send_modelled(&mut self, at: usize, frame: &str, parent: Parent, label: Label) -> Out {
+        let out = self.links[at].model.send(frame, parent, label, self.now);
         self.expected = Seen::Sent(frame.into(), out.clone());
         out
     }
 
-    fn send_real(&self, at: usize, frame: &str) -> Out {
-        match self.links[at].connection.send(frame.as_bytes(), self.now) {
-            Sent::Write => Out::Write,
-            Sent::Rewrite(rewritten) => Out::Rewrite(text(rewritten)),
-            Sent::Swallow(reason) => Out::Swallow(reason),
-            other => Out::Rewrite(format!("{other:?}")),
+    fn send_real(
+        &self,
+        at: usize,
+        frame: &str,
+        parent: Option<Label>,
+        label: Label,
+    ) -> (Out, Option<Call>) {
+        let parent = parent.map(|of| &self.handles[&of].token);
+        match self.links[at].connection.send_within(frame.as_bytes(), parent, self.now) {
+            Sent::Write => (Out::Write, None),
+            Sent::Rewrite(rewritten) => (Out::Rewrite(text(rewritten)), None),
+            Sent::Request { call, rewritten } => {
+                (Out::Request(label, rewritten.map(text)), Some(call))
+            }
+            Sent::Cancel { rewritten } => (Out::Cancel(rewritten.map(text)), None),
+            Sent::Swallow(reason) => (Out::Swallow(reason), None),
+            other => (Out::Rewrite(format!("{other:?}")), None),
         }
     }
 }

@@ -146,7 +146,15 @@ impl World {
             40..=54 => Step::Watch(token),
             55..=57 => Step::Unwatch(token),
             58..=60 => Step::Drop(token),
-            61..=68 => Step::Trip { token, cause: self.rng.pick(&[Cause::Local, Cause::Timeout]) },
+            61..=68 => {
+                let cause = self.rng.pick(&[Cause::Local, Cause::Timeout]);
+                let reason = self.rng.percent(20).then(|| "no more of it".to_owned());
+                Step::Trip { token, cause, reason }
+            }
+            69..=79 => {
+                let link = self.agents[&label].link;
+                return self.call(link, Some(token));
+            }
             _ => return self.send(Step::Progress(label)).map(drop),
         };
         self.step(step).map(drop)
@@ -236,7 +244,7 @@ impl World {
     pub(super) fn aside(&mut self, link: usize) -> Result<(), Breach> {
         let frame = match self.rng.below(7) {
             0 => r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info"}}"#,
-            1 => r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#,
+            1 => r#"{"jsonrpc":"2.0","id":null,"method":"sampling/createMessage"}"#,
             2 => r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#,
             3 => r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}"#,
             4 => r#"{"jsonrpc":"2.0","id":77777,"result":{}}"#,
@@ -245,7 +253,8 @@ impl World {
                 r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","progress":1}}"#
             }
         };
-        self.send(Step::Send { link, frame: frame.into() })?;
+        let label = self.label();
+        self.send(Step::Send { link, frame: frame.into(), parent: None, label })?;
         // A second answer to the last that was answered, from a layer that did not know.
         let answered = |history: &crate::audit::History| {
             history.link == link && history.answered_at.is_some() && !history.withdrawn
@@ -254,6 +263,6 @@ impl World {
         if let Some((of, _)) = last.filter(|(of, _)| self.agents.contains_key(of)) {
             self.send(Step::Answer { of, body: Body::Error })?;
         }
-        self.step(Step::Mint(link)).map(drop)
+        Ok(())
     }
 }

@@ -1,9 +1,11 @@
 //! A world: from one seed, peers, handlers and wires in virtual time, and every event in it applied to
 //! the real connections through a [`Trial`].
 //!
-//! What peers send is chosen in `peer`, what handlers do in `handler`, how bytes leave in `wire`.
+//! What peers send is chosen in `peer`, what handlers do in `handler`, what our side asks of peers and what
+//! they make of it in `caller`, how bytes leave in `wire`.
 //! Here is the queue of events, and the order in which they happen.
 
+mod caller;
 mod handler;
 mod peer;
 mod wire;
@@ -22,6 +24,7 @@ use crate::model::{Silence, Verdict};
 use crate::rng::Rng;
 use crate::step::{Label, Step};
 use crate::trial::{Seen, Trial};
+use caller::{Caller, Manner, Sdk};
 use handler::Agent;
 use peer::Peer;
 use wire::Wire;
@@ -84,6 +87,16 @@ enum Event {
     EndTask(usize, String),
     /// Our side sends something that has nothing to do with requests of the peer.
     Aside(usize),
+    /// Our side makes a request of its own, on behalf of this token.
+    Call(usize, Option<Label>),
+    /// The writer's turn has come to a request of ours.
+    Transmit(Label),
+    /// Its caller gives it up.
+    GiveUp(Label),
+    /// The peer answers it.
+    Respond(Label, Manner),
+    /// The peer reports progress of it.
+    ReportProgress(Label),
     /// The wire takes a few bytes.
     Flush(usize),
     /// A connection ends.
@@ -98,6 +111,8 @@ struct World {
     peers: Vec<Peer>,
     wires: Vec<Wire>,
     agents: BTreeMap<Label, Agent>,
+    callers: BTreeMap<Label, Caller>,
+    sdks: Vec<Sdk>,
     labels: Label,
     clock: u64,
     told: u64,
@@ -118,6 +133,8 @@ impl World {
             rng,
             steps: Vec::new(),
             agents: BTreeMap::new(),
+            callers: BTreeMap::new(),
+            sdks: (0..links).map(|_| Sdk::default()).collect(),
             labels: 0,
             clock: 0,
             told: 0,
@@ -141,6 +158,10 @@ impl World {
         for _ in 0..self.rng.below(4) {
             let at = self.rng.below(40);
             self.after(at, Event::Nuisance(link));
+        }
+        for _ in 0..self.rng.below(5) {
+            let at = self.rng.below(30);
+            self.after(at, Event::Call(link, None));
         }
         if self.rng.percent(30) {
             let at = self.rng.below(40);
@@ -187,7 +208,9 @@ impl World {
     /// Takes a step, and tells the connections the time first if it has moved.
     fn step(&mut self, step: Step) -> Result<Seen, Breach> {
         if self.told < self.clock {
-            let advance = Step::Advance(Duration::from_millis(self.clock - self.told));
+            let by = Duration::from_millis(self.clock - self.told);
+            let late = self.rng.percent(6);
+            let advance = if late { Step::Pass(by) } else { Step::Advance(by) };
             self.told = self.clock;
             self.steps.push(advance);
             self.trial.apply(self.steps.last().expect("just pushed"))?;
@@ -217,9 +240,15 @@ impl World {
                 let frame = format!(
                     r#"{{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{{"taskId":"{task}","status":"completed"}}}}"#
                 );
-                self.send(Step::Send { link, frame })?;
+                let label = self.label();
+                self.send(Step::Send { link, frame, parent: None, label })?;
             }
             Event::Aside(link) => self.aside(link)?,
+            Event::Call(link, parent) => self.call(link, parent)?,
+            Event::Transmit(of) => self.transmit(of)?,
+            Event::GiveUp(of) => self.give_up(of)?,
+            Event::Respond(of, manner) => self.respond(of, manner),
+            Event::ReportProgress(of) => self.report_progress(of),
             Event::Flush(link) => {
                 let (late, more) = self.wires[link].flush(&mut self.rng, &self.peers[link])?;
                 self.trial.coverage.hit_if(late, Counter::LateResponse);
@@ -278,7 +307,10 @@ impl World {
                     self.heard(link, verdict);
                 }
             }
-            Verdict::Deliver(None, _) | Verdict::Ignored(_) => {}
+            Verdict::Deliver(None, _)
+            | Verdict::Settled(_)
+            | Verdict::Progress(_)
+            | Verdict::Ignored(_) => {}
         }
     }
 
@@ -300,11 +332,7 @@ impl World {
         for label in held {
             self.step(Step::Drop(label))?;
         }
-        self.clock += 3_600_000;
-        for link in 0..self.configs.len() {
-            self.step(Step::Mint(link))?;
-        }
-        self.trial.nothing_left()
+        self.step(Step::Quiet).map(drop)
     }
 
     /// Whatever was sent before, an ordinary request is served.
@@ -343,6 +371,9 @@ fn config(rng: &mut Rng) -> Config {
             max_reason_bytes: rng.pick(&[3, 1_024]),
             max_id_bytes: rng.pick(&[24, 4_096]),
             max_tasks: rng.pick(&[0, 1, 1_024]),
+            max_outbound: rng.pick(&[2, 4, 16_384]),
+            max_tombstones: rng.pick(&[0, 1, 3, 1_024]),
+            tombstone_age: rng.pick(&[ms(3), ms(10), ms(60_000)]),
             ..Limits::default()
         },
     }

@@ -119,14 +119,15 @@ impl Peer {
 
     /// Whether a frame is the response to a request that it has cancelled.
     pub(super) fn abandoned(&self, frame: &str) -> bool {
-        let id = object(frame).and_then(|fields| fields.get("id").map(|id| id.get().to_owned()));
+        let fields = object(frame).filter(|fields| !fields.contains_key("method"));
+        let id = fields.and_then(|fields| fields.get("id").map(|id| id.get().to_owned()));
         id.is_some_and(|id| self.cancelled.contains(&id))
     }
 }
 
 impl World {
     /// Puts a frame on its way to us.
-    fn transmit(&mut self, link: usize, frame: String, label: Label) -> u64 {
+    pub(super) fn put_on_way(&mut self, link: usize, frame: String, label: Label) -> u64 {
         let delay = self.rng.below(6) as u64;
         let arrival = self.peers[link].arrival.max(self.clock + delay);
         self.peers[link].arrival = arrival;
@@ -156,7 +157,7 @@ impl World {
             self.labels += 2;
             self.peers[link].used.push(second);
         }
-        self.transmit(link, frame, label);
+        self.put_on_way(link, frame, label);
         self.peers[link].used.push(id.clone());
         if self.rng.percent(65) && !overtakes {
             let delay = self.rng.below(16);
@@ -198,7 +199,7 @@ impl World {
             r#"{{"jsonrpc":"2.0","id":{id},"method":"tasks/cancel","params":{{"taskId":"{task}"}}}}"#
         );
         let label = self.label();
-        self.transmit(link, frame, label);
+        self.put_on_way(link, frame, label);
     }
 
     pub(super) fn send_cancel(&mut self, link: usize, id: &str) {
@@ -211,7 +212,7 @@ impl World {
             _ => id.to_owned(),
         };
         let label = self.label();
-        let arrival = self.transmit(link, cancel(&spelt, reason), label);
+        let arrival = self.put_on_way(link, cancel(&spelt, reason), label);
         let peer = &mut self.peers[link];
         peer.coming.push((id.to_owned(), arrival));
         peer.cancelled.insert(id.to_owned());
@@ -232,7 +233,7 @@ impl World {
         };
         let label = self.label();
         self.labels += 2;
-        self.transmit(link, frame, label);
+        self.put_on_way(link, frame, label);
     }
 }
 

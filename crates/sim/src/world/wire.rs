@@ -24,9 +24,10 @@ pub(super) struct Wire {
 /// What an outcome puts on the wire.
 pub(super) fn written<'a>(frame: &'a str, out: &'a Out) -> Option<&'a str> {
     match out {
-        Out::Write => Some(frame),
-        Out::Rewrite(rewritten) => Some(rewritten),
-        Out::Swallow(_) => None,
+        Out::Write | Out::Cancel(None) => Some(frame),
+        Out::Rewrite(rewritten) | Out::Cancel(Some(rewritten)) => Some(rewritten),
+        // A request waits for its turn.
+        Out::Request(..) | Out::Swallow(_) => None,
     }
 }
 

@@ -2,6 +2,9 @@
 //!
 //! It does not know the rules of the model; it remembers what was seen of each request and
 //! objects to what must never be. A breach of one of these is a fault whatever the model says.
+//! The histories of our own requests are in `calls`.
+
+pub mod calls;
 
 use std::collections::BTreeMap;
 
@@ -77,6 +80,8 @@ impl History {
 #[derive(Clone, Debug, Default)]
 pub struct Audit {
     requests: BTreeMap<Label, History>,
+    /// Those of our own requests.
+    pub calls: calls::Calls,
     closed: Vec<usize>,
 }
 
@@ -175,6 +180,9 @@ impl Audit {
                 return Err(Breach::new("I3", format!("the answer to {label} was lost")));
             }
             Out::Swallow(_) => return Ok(()),
+            Out::Request(..) | Out::Cancel(_) => {
+                return Err(Breach::new("I14", format!("{frame} was taken for {out:?}")));
+            }
         };
         if closed {
             return Err(Breach::new("I2", format!("{label} was answered after the end")));
@@ -227,6 +235,9 @@ impl Audit {
                 return Err(Breach::new("I3", format!("progress of {label} was lost")));
             }
             Out::Swallow(_) => return Ok(()),
+            Out::Request(..) | Out::Cancel(_) => {
+                return Err(Breach::new("I14", format!("{frame} was taken for {out:?}")));
+            }
         };
         // A withdrawn request's progress is nobody's: no handler ran.
         if !shared && history.cancelled_at.is_some() && !history.ended {
