@@ -63,6 +63,18 @@ class Rust:
         return done.returncode == 0
 
 
+class Peer(Rust):
+    """The runtime with what hosts and servers in Rust have."""
+
+    packages = ("-p", "countermand-runtime", "--features", "tokio")
+
+
+class Rmcp(Rust):
+    """The adapter under rmcp."""
+
+    packages = ("-p", "countermand-rmcp")
+
+
 class Loom(Rust):
     """Explores every interleaving of the core's lock-free parts."""
 
@@ -127,7 +139,7 @@ class Node:
         return done.returncode == 0
 
 
-SUITES = {"rust": Rust(), "loom": Loom(), "python": Python(), "node": Node()}
+SUITES = {"rust": Rust(), "peer": Peer(), "rmcp": Rmcp(), "loom": Loom(), "python": Python(), "node": Node()}
 
 
 def check(line: dict) -> list[str]:

@@ -1,4 +1,4 @@
-"""The Python server of the host: the official SDK, guarded. Says on stderr when its handler begins and ends."""
+"""The Python server of the host: the official SDK, guarded. Says on stderr when a handler begins and ends."""
 
 import logging
 import os

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
-use countermand_core::{Config, Connection, Token};
+use countermand_core::{Cause, Config, Connection, Token, WireKind};
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -80,8 +80,9 @@ impl Builder {
         self
     }
 
-    /// The settings of the connection, its limits among them.
-    pub fn connection(mut self, config: Config) -> Self {
+    /// The settings of the connection, its limits among them. What carries it is a pair of streams, whatever they say.
+    pub fn connection(mut self, mut config: Config) -> Self {
+        config.wire = WireKind::Stdio;
         self.config.connection = config;
         self
     }
@@ -167,7 +168,7 @@ impl Builder {
         let writer = tokio::spawn(async move {
             if writing.queue.write(&writing.connection, write).await.is_err() {
                 // The peer does not read any more: as far as its requests go, it is gone.
-                writing.request_close(countermand_core::Cause::Disconnect);
+                writing.request_close(Cause::Disconnect);
             }
         });
         tokio::spawn(listen(inner.clone(), heard));

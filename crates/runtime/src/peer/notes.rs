@@ -1,5 +1,6 @@
 //! The peer's notifications, one after the other, away from the task that reads.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -44,7 +45,8 @@ pub(super) async fn listen(inner: Arc<Inner>, mut notes: Receiver) {
         };
         let Some((note, size)) = next else { return };
         if let Some(listener) = inner.handlers.notifications.get(note.method()) {
-            listener(note);
+            // Its panic was reported; those after it are still to be heard.
+            let _ = catch_unwind(AssertUnwindSafe(|| listener(note)));
         }
         inner.notes.bytes.fetch_sub(size, Ordering::Relaxed);
         inner.queue.room.notify_one();

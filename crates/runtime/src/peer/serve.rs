@@ -192,7 +192,9 @@ impl Inner {
         let text = String::from_utf8_lossy(frame);
         let fault = match countermand_core::parse(&text).map(|envelope| envelope.kind) {
             Some(Kind::Notification) => {
-                if let Some((method, params)) = method_and_params(&text) {
+                if let Some((method, params)) = method_and_params(&text)
+                    && self.handlers.notifications.contains_key(&method)
+                {
                     self.notes.put(Notification { method, params }, frame.len());
                 }
                 return;

@@ -24,7 +24,9 @@ async fn k01_dropping_the_future_is_the_cancel() {
     let cancel = peer.expect("notifications/cancelled").await;
     assert_eq!(cancel["params"], json!({ "requestId": id, "reason": "enough" }));
     // Once: a second cancel, and a late response, lead to nothing more.
-    assert_eq!(handle.cancel("again"), Abandoned::Settled);
+    let again = handle.clone();
+    let again = std::thread::spawn(move || again.cancel("again")).join().unwrap();
+    assert_eq!(again, Abandoned::Settled);
     peer.answer(&id).await;
     let next = host.request("ping", ());
     let (answer, ()) = tokio::join!(next, async {
@@ -159,6 +161,19 @@ async fn k21_progress_holds_off_the_idle_deadline_and_not_the_total() {
     let passed = begun.elapsed();
     assert!(passed >= second * 4 && passed < second * 5, "{passed:?}");
     assert_eq!(peer.expect("notifications/cancelled").await["params"]["reason"], "timed out");
+}
+
+#[tokio::test(start_paused = true)]
+async fn i11_nothing_left_of_an_abandoned_call_though_the_peer_is_silent() {
+    let (host, mut peer) = raw(Peer::builder(), ROOM);
+    let call = host.request("tools/call", json!({})).start().unwrap();
+    peer.expect("tools/call").await;
+    drop(call);
+    peer.expect("notifications/cancelled").await;
+    assert_eq!(host.connection().stats().tombstones, 1);
+    // Virtual time: nothing else happens on the connection.
+    tokio::time::sleep(Limits::default().tombstone_age * 2).await;
+    assert_eq!(host.connection().stats().tombstones, 0);
 }
 
 #[tokio::test]

@@ -188,6 +188,7 @@ async fn k22_progress_and_notifications_pass_in_order() {
             }
             Ok(json!({}))
         })
+        .on_notification("notifications/bad", |_| panic!("on purpose"))
         .on_notification("notifications/note", move |note| {
             listener.send(note.params::<Value>().unwrap()["number"].as_u64().unwrap()).unwrap();
         });
@@ -200,6 +201,7 @@ async fn k22_progress_and_notifications_pass_in_order() {
         steps.push(notice.progress);
     }
     assert_eq!(steps, [1.0, 2.0, 3.0]);
+    host.notify("notifications/bad", ()).unwrap();
     for number in 0..100 {
         host.notify("notifications/note", json!({ "number": number })).unwrap();
     }

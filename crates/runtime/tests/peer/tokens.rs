@@ -1,6 +1,6 @@
 //! Tokens of other connections, and of `tokio_util`.
 
-use countermand_core::{Cause, Config, Connection};
+use countermand_core::{Cause, Config, Connection, Time};
 use countermand_runtime::peer::{Bound, CallError, CallState, Peer, Tripwire};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -46,7 +46,15 @@ async fn i11_nothing_left_the_watch_on_a_foreign_parent_ends_when_the_call_settl
     peer.answer(&id).await;
     call.await.unwrap();
     assert_eq!(user.stats().watches, 0);
+    // The end of the parent's connection is not that of the call's.
+    let call = host.request("tools/call", json!({})).parent(&token).start().unwrap();
+    peer.expect("tools/call").await;
+    user.close(Cause::Disconnect, Time(0));
+    let cancelled = CallError::Cancelled { cause: Cause::Disconnect, reason: None };
+    assert_eq!(call.await.unwrap_err(), cancelled);
+    peer.expect("notifications/cancelled").await;
     // Under a parent that has tripped nothing is sent.
+    let token = Connection::new(Config::default()).root();
     token.trip(Cause::Timeout, None);
     let late = host.request("tools/call", json!({})).parent(&token).await;
     assert_eq!(late.unwrap_err(), CallError::TimedOut);
