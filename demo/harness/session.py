@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from .servers import Server
 
@@ -55,14 +55,14 @@ class Session:
         )
         os.close(report_write)
         assert self._process.stdin and self._process.stdout
-        self._stdin = self._process.stdin.fileno()
+        self._stdin = self._process.stdin
         self._changed = threading.Condition()
         self._replies: list[Reply] = []
         self._events: dict[tuple[str, str], int] = {}
         self._ids = 100
         self._tags = 0
-        self._read_lines(self._process.stdout.fileno(), self._on_message)
-        self._read_lines(report_read, self._on_report, owned=True)
+        self._read_lines(self._process.stdout, self._on_message)
+        self._read_lines(os.fdopen(report_read, "rb"), self._on_report)
         self._ended: int | None = None
         threading.Thread(target=self._reap, daemon=True).start()
         if handshake:
@@ -75,18 +75,17 @@ class Session:
 
     # Reading
 
-    def _read_lines(self, fd: int, take: Callable[[int, bytes], None], owned: bool = False) -> None:
+    def _read_lines(self, pipe: IO[bytes], take: Callable[[int, bytes], None]) -> None:
         def loop() -> None:
             rest = b""
-            while chunk := os.read(fd, 1 << 16):
-                now = time.monotonic_ns()
-                *lines, rest = (rest + chunk).split(b"\n")
-                with self._changed:
-                    for line in filter(None, lines):
-                        take(now, line)
-                    self._changed.notify_all()
-            if owned:
-                os.close(fd)
+            with pipe:
+                while chunk := os.read(pipe.fileno(), 1 << 16):
+                    now = time.monotonic_ns()
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    with self._changed:
+                        for line in filter(None, lines):
+                            take(now, line)
+                        self._changed.notify_all()
             with self._changed:
                 self._changed.notify_all()
 
@@ -114,7 +113,7 @@ class Session:
         data = b"".join(json.dumps(message).encode() + b"\n" for message in messages)
         # Where the server is dead, what follows finds that out.
         with contextlib.suppress(BrokenPipeError):
-            os.write(self._stdin, data)
+            os.write(self._stdin.fileno(), data)
         return time.monotonic_ns()
 
     def fresh_id(self) -> int:
@@ -159,8 +158,7 @@ class Session:
         return time.monotonic_ns()
 
     def close_stdin(self) -> int:
-        assert self._process.stdin
-        self._process.stdin.close()
+        self._stdin.close()
         return time.monotonic_ns()
 
     # Looking
@@ -212,7 +210,10 @@ class Session:
         return self._process.returncode
 
     def idle(self) -> bool:
-        """Whether the server lives and every handler that started has ended."""
+        """Whether the server lives, can be asked, and every handler that started has ended."""
+        # Its stdin may be closed well before it has ended: it ends its trees, and then its interpreter.
+        if self._stdin.closed:
+            return False
         with self._changed:
             tags = [tag for event, tag in self._events if event == "start"]
             done = all(("exit", tag) in self._events for tag in tags)
@@ -221,8 +222,7 @@ class Session:
     def kill(self) -> None:
         self._process.kill()
         self.wait(self.ended, 5)
-        if self._process.stdin:
-            self._process.stdin.close()
+        self._stdin.close()
 
 
 def cancelled(params: Any) -> dict[str, Any]:
