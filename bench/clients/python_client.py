@@ -1,7 +1,7 @@
-"""Measures a Python client: `python_client.py SIDE SECONDS IN_FLIGHT PEER`, the side being stock, guarded or calls.
+"""Measures a Python client, with arguments SIDE SECONDS IN_FLIGHT PEER: the side is stock, guarded or calls.
 
-Prints calls per second with so many in flight, and how long it takes from the abandonment of a call to its
-return, in milliseconds, each.
+Prints calls per second with so many in flight, and the milliseconds from the abandonment of a call to
+its return, for each.
 """
 
 from __future__ import annotations

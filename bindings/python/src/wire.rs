@@ -187,12 +187,12 @@ impl Wire {
         }
         let mut begin = Arguments { method, params, parent, idle, total, progress }.begin()?;
         let mut follows = None;
-        let mut begun = self.inner.call(&begin);
-        if let (Err(BeginError::ForeignParent), Some(leader)) = (&begun, begin.parent.take()) {
-            begun = self.inner.call(&begin);
+        let mut made = self.inner.call(&begin);
+        if let (Err(BeginError::ForeignParent), Some(leader)) = (&made, begin.parent.take()) {
+            made = self.inner.call(&begin);
             follows = Some(leader);
         }
-        let (call, _) = begun.map_err(|error| begin_error(py, error, within))?;
+        let (call, _) = made.map_err(|error| begin_error(py, error, within))?;
         Ok((call.0, follows.map(|leader| calls::follow(&self.inner, call, leader))))
     }
 

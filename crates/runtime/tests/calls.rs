@@ -225,7 +225,7 @@ fn i6_late_is_quiet_responses_late_twice_unknown_and_of_another_type_reach_nobod
         stats.wrong_type_responses,
         stats.duplicate_responses,
     ];
-    assert_eq!(counted, [2, 1, 1, 1]);
+    assert_eq!(counted, [2, 2, 1, 1]);
     assert_eq!(caller.wire.connection().outcome(a), Some(CallOutcome::Completed));
 }
 
